@@ -1,0 +1,443 @@
+"""The seams of the core: one small Protocol per kind of I/O, and the frozen bundle of them that travels down the path.
+
+Each port has a real body and a double that passes the same suite under tests/conformance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, JsonValue
+
+from heinzelwerk.budget import Caps, Spent
+from heinzelwerk.commit import Commit, CommitReply
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, MoveReply
+from heinzelwerk.generation import ContractEntry, Generation, LoadReply
+from heinzelwerk.handoff_job import JobRecord
+from heinzelwerk.ids import SessionId
+from heinzelwerk.mail import Mail, PostReply
+from heinzelwerk.session import Due, Hold, NotClaimed, Overview, Snapshot
+from heinzelwerk.turn import CallRecord, TurnRecord
+from heinzelwerk.wake import Acceptance, Wake
+
+if TYPE_CHECKING:
+    from heinzelwerk.claim import Claim
+    from heinzelwerk.ending import Ending
+    from heinzelwerk.handoff import HandoffRequest, HandoffResult
+    from heinzelwerk.opening import Opening
+
+
+class Clock(Protocol):
+    """Time of this process. Leases, deadlines and slots are compared by the store's own clock, never by this one."""
+
+    def now(self) -> datetime:
+        """The current instant, timezone-aware UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+
+
+class Ids(Protocol):
+    """Fresh names."""
+
+    def new(self) -> str:
+        """26 characters, sortable by time, unique without coordination."""
+
+
+class Bell(Protocol):
+    """Rings for what is due. A ring may be lost, late or doubled without harm: the state in the store decides."""
+
+    async def ring(self, entries: Sequence[Due]) -> None:
+        """Publish one doorbell per entry; a broker that does not answer is logged, never raised."""
+
+
+class Interrupt(StrEnum):
+    """Why a running segment must stop before its end."""
+
+    LOST = "lost"  # the lease may be another's: stop at once, write nothing
+    STOPPED = "stopped"  # a person said so: stop at once, keep what completed
+    HAND_BACK = "hand_back"  # this process ends: stop at the next checkpoint, the session is due again at once
+    OVERDUE = "overdue"  # the turn's time is used up: stop at once, end `timeout`
+
+
+class Held(Protocol):
+    """Something that holds a lease in this process."""
+
+    hold: Hold
+
+    def interrupt(self, why: Interrupt) -> None:
+        """Ask it to stop; thread-safe, may be called twice, the first reason stands (LOST overrides)."""
+
+
+class Keeper(Protocol):
+    """Renews every lease of this process from a thread of its own, watches for stops, and tells holders to end."""
+
+    def keep(self, held: Held) -> None:
+        """Renew from now on; interrupts at once where the process is already ending."""
+
+    def forget(self, held: Held) -> None:
+        """Stop renewing; safe to call for one that was never kept."""
+
+
+class Store(Protocol):
+    """The truth. Each mutation is one script; every time that it compares is the server's.
+
+    Errors of every method: StoreUnavailable (no answer, loading, full, read-only); FormatTooNew where a record was
+    written by a newer release.
+    """
+
+    async def prepare(self) -> None:
+        """Check or write the store's format mark; FormatTooNew where a newer release owns it."""
+
+    async def now_ms(self) -> int:
+        """The server's clock, in milliseconds."""
+
+    async def teams(self) -> tuple[str, ...]:
+        """The teams that have ever loaded contracts."""
+
+    # -- contracts ---------------------------------------------------------------------------------------------
+
+    async def load(self, generation: Generation, slots: Mapping[str, int]) -> LoadReply:
+        """Make this set the team's newest generation, in one script.
+
+        `slots` gives the next slot (server ms) of each contract with a schedule; a contract whose schedule and time
+        zone did not change keeps the slot that it had. What is missing is revoked: asleep, its spine kept.
+        """
+
+    async def entries(self, team: str) -> dict[str, ContractEntry]:
+        """The contracts of the newest generation by name; empty for an unknown team."""
+
+    async def generation(self, team: str) -> Generation | None:
+        """The newest generation without its texts."""
+
+    async def text(self, team: str, sha256: str) -> bytes | None:
+        """A contract's or skill's text by hash (`sha256:<hex>`); None where it is gone."""
+
+    # -- wakes -------------------------------------------------------------------------------------------------
+
+    async def accept(self, wake: Wake, *, nonce: str) -> Acceptance:
+        """Append the wake to its session's inbox and make the session due now; a key seen before is a duplicate.
+
+        Refused: unknown team or contract, a contract that does not act, a full inbox. The same nonce gets the first answer.
+        """
+
+    async def fill_slot(
+        self, team: str, heinzel: str, *, expected_ms: int, next_ms: int | None, wakes: Sequence[Wake]
+    ) -> bool:
+        """Accept the wakes of slots that are due and move the schedule on, if its slot still is `expected_ms`.
+
+        A full inbox leaves the slot due and answers False, as does a slot that somebody else has filled.
+        """
+
+    async def due(self, team: str, *, kind: str = "", limit: int = 100) -> tuple[Due, ...]:
+        """What is due now, oldest first, without taking it."""
+
+    async def ring(self, team: str, *, limit: int = 100) -> tuple[Due, ...]:
+        """Take what is due and may run: move each entry on (5 s, doubling to 300 s), admit sessions against the
+        team's slots, name the rest to be rung. Slots of schedules are returned, not moved: `fill_slot` does that."""
+
+    # -- a session under its lease -------------------------------------------------------------------------------
+
+    async def claim(self, session: SessionId, *, nonce: str) -> Snapshot | NotClaimed:
+        """Take the session's lease and read all that `advance` needs, in one script; counts the claim."""
+
+    async def renew(self, holds: Sequence[Hold]) -> tuple[Hold, ...]:
+        """Extend these leases; answers those that were lost."""
+
+    async def commit(self, session: SessionId, token: str, commit: Commit) -> CommitReply:
+        """Write everything in the commit, or nothing. The same `op` gets the first answer."""
+
+    async def release(
+        self, session: SessionId, token: str, *, handed_back: bool, due_ms: int | None, holds_session: bool
+    ) -> bool:
+        """Give the lease up without a commit; False where it was lost. Handed back: due now, the claim not counted as dead."""
+
+    async def urgent(self, sessions: Sequence[SessionId]) -> dict[SessionId, tuple[Mail, ...]]:
+        """The unread stops and steers of sessions that this process runs; sessions without any are left out."""
+
+    async def post(self, session: SessionId, mail: Mail) -> PostReply:
+        """Deliver mail, fill the wait item that it names, and make the session due."""
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    async def overview(self, session: SessionId) -> Overview | None:
+        """A session for readers; None where it never had a wake."""
+
+    async def sessions(self, team: str) -> tuple[str, ...]:
+        """The Heinzelmännchen of a team that ever had a wake."""
+
+    async def turn(self, session: SessionId, number: int) -> TurnRecord | None:
+        """A turn's record, also after its end; None where it is unknown or past its retention."""
+
+    async def spine(self, session: SessionId, *, after: int = 0, limit: int = 10_000) -> tuple[bytes, ...]:
+        """Spine lines with a sequence number over `after`, in order, sealed ones left out."""
+
+    async def unread_mail(self, session: SessionId) -> tuple[Mail, ...]:
+        """Mail that no commit has taken yet: what people are shown is spine and mail."""
+
+    async def body(self, session: SessionId, turn: int, name: str) -> bytes | None:
+        """An entry of a turn's body; None where it never was or has expired."""
+
+    async def body_names(self, session: SessionId, turn: int) -> tuple[str, ...]:
+        """The names of the entries of a turn's body, sorted."""
+
+    async def history(self, session: SessionId, turn: int) -> tuple[bytes, ...]:
+        """The stored messages of a turn, one JSON message each."""
+
+    async def calls(self, session: SessionId, turn: int) -> dict[str, CallRecord]:
+        """The call ledger of a turn by `<ordinal>:<call id>`."""
+
+    async def draft(self, session: SessionId, output: str, *, approved: bool) -> tuple[int, str] | None:
+        """The newest, or the last approved, text of an output with its turn's number."""
+
+    async def spent(self, team: str, heinzel: str | None = None, *, day: str | None = None) -> Spent:
+        """Money of one UTC day (`YYYY-MM-DD`; None: today by the server's clock) of a team or one session."""
+
+    async def counters(self, team: str) -> dict[str, int]:
+        """Counts that are no events: duplicates, held doorbells, refusals."""
+
+    # -- the effect ledger -----------------------------------------------------------------------------------------
+
+    async def effect(self, team: str, effect_id: str) -> EffectRecord | None:
+        """An effect by id, or by an unambiguous beginning of at least four characters."""
+
+    async def effects(self, team: str, *, undecided: bool = False, limit: int = 200) -> tuple[EffectRecord, ...]:
+        """Effects of a team, newest first; `undecided`: those that wait for a person."""
+
+    async def effect_text(self, team: str, effect_id: str) -> str | None:
+        """The text that the effect would place, or placed; None where it has expired."""
+
+    async def decide(
+        self,
+        team: str,
+        effect_id: str,
+        decision: Decision,
+        *,
+        by: str,
+        digest: str,
+        text: str | None = None,
+        new_digest: str = "",
+        wakes: Sequence[Wake] = (),
+        reason: str = "",
+    ) -> MoveReply:
+        """Decide a planned effect; the first decision wins. `digest` must be the one that was shown.
+
+        `text` with `new_digest` approves an edited text. `wakes` (downstream contracts) are accepted in the same script.
+        """
+
+    async def start_effect(
+        self, team: str, effect_id: str, *, version: int, timeout_ms: int, margin_ms: int, unattended: bool
+    ) -> MoveReply:
+        """Consume the approval and begin an attempt: checks decision, contract, digest, expiry, order and target again.
+
+        Sets the deadline by the server's clock and makes the effect due at deadline + margin.
+        """
+
+    async def close_effect(
+        self,
+        team: str,
+        effect_id: str,
+        *,
+        version: int,
+        to: EffectState,
+        reason: str = "",
+        revision: str = "",
+        seen: str = "",
+        retry_in_ms: int = 0,
+    ) -> MoveReply:
+        """Move a planned, started or unknown effect on: ended, unknown, or planned again after `retry_in_ms`.
+
+        Posts mail to the effect's session, fills the wait item of a chat proposal, frees the target.
+        """
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    async def job(self, team: str, job_id: str) -> JobRecord | None:
+        """A handoff job's record."""
+
+    async def claim_job(self, team: str, job_id: str, *, nonce: str, worker: str) -> tuple[JobRecord, str] | NotClaimed:
+        """Take a queued job's lease, once for its life; answers the record and the token.
+
+        A running job whose lease ended is not claimed again: it is closed `interrupted` here.
+        """
+
+    async def note_job(self, team: str, job_id: str, token: str, place: Mapping[str, str | int]) -> bool:
+        """Store where the job's processes are, before they start; False where the lease was lost."""
+
+    async def close_job(
+        self,
+        team: str,
+        job_id: str,
+        *,
+        token: str | None,
+        status: str,
+        cost_micros: int | None,
+        bodies: Mapping[str, bytes],
+    ) -> bool:
+        """End the job under its lease (without one only where none is held), store its bodies, fill the turn's wait item.
+
+        False where it had ended before or the lease is another's.
+        """
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    async def pause(self, team: str, heinzel: str | None, *, paused: bool) -> None:
+        """Pause or resume one Heinzelmännchen or (None) all of a team: its scheduled wakes are skipped, the rest runs."""
+
+    async def heartbeat(self, worker: str, facts: Mapping[str, str], *, ttl_ms: int) -> None:
+        """Say that a worker makes progress: version, formats, profile, host, its clock."""
+
+    async def workers(self) -> dict[str, dict[str, str]]:
+        """The workers whose heartbeat has not expired."""
+
+    async def flag(self, name: str, value: str | None = None, *, clear: bool = False) -> str | None:
+        """Read, set or clear a deployment-wide flag (`drain`)."""
+
+    async def take_turns(self, name: str, *, ttl_ms: int) -> bool:
+        """True for one caller per `ttl_ms`: sweeps and notices that every worker runs but one suffices."""
+
+    async def server_facts(self) -> dict[str, str]:
+        """Version, durability, eviction policy, clock, memory: what `doctor` judges."""
+
+    async def prune(
+        self, team: str, *, before_ms: int, archive: Callable[[SessionId, Sequence[bytes]], Awaitable[None]] | None
+    ) -> int:
+        """Seal whole turns that ended before the instant: archived first, then replaced by `spine.sealed`; answers lines."""
+
+    async def close(self) -> None:
+        """Give connections back."""
+
+
+class Engine(Protocol):
+    """Runs one segment of a turn. It checkpoints through the claim and returns its end; it never raises for expected ends."""
+
+    async def run(self, opening: Opening, claim: Claim) -> Ending:
+        """Run from the stored history to an outcome, a wait or a stop. LeaseLost and StoreUnavailable escape."""
+
+
+class Reading(BaseModel):
+    """A capability's answer: structured data (JSON-able), already cleaned and redacted."""
+
+    data: JsonValue
+    revision: str | None = None
+
+
+class Capability(Protocol):
+    """One adapter of a capability: read methods over something outside, bound by the operator."""
+
+    name: str
+
+    def methods(self) -> Mapping[str, type[BaseModel]]:
+        """The read methods that it offers, with the pydantic model of each one's arguments (the window left out)."""
+
+    async def read(
+        self, method: str, arguments: Mapping[str, str], *, since: datetime | None, until: datetime | None
+    ) -> JsonValue:
+        """Answer one read, whole, oldest first, half-open `[since, until)`. ReadFailed with the reason otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a publisher is to place: under which key, where, which text, over which section as shown."""
+
+    key: str
+    arguments: Mapping[str, str]
+    text: str
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """A target as it is: `shown` fingerprints its section, `before` is its text, `key` the effect that placed it (or "")."""
+
+    target: str
+    shown: str
+    before: str
+    key: str = ""
+    revision: str = ""
+
+
+class Publisher(Protocol):
+    """Places text in one kind of target. `refuses_late` says whether the target itself refuses a request that arrives late."""
+
+    action: str
+    refuses_late: bool
+
+    def target(self, arguments: Mapping[str, str]) -> str:
+        """The name of the target; two effects with the same name never run at once. Refused where arguments are wrong."""
+
+    async def view(self, arguments: Mapping[str, str]) -> TargetView:
+        """Read the target. TargetMissing where it is not there; TargetUnavailable where it cannot be reached."""
+
+    async def place(self, placement: Placement, *, deadline_s: float) -> str:
+        """Place the text if the section still is as shown; answers the target's revision.
+
+        TargetConflict, TargetMissing: decided, nothing changed. TargetUnavailable: provably nothing changed.
+        TargetUnknown or any other error: nobody knows.
+        """
+
+
+class Runner(Protocol):
+    """Runs one coding agent once, in a sandbox; misconfiguration and stopped runs are results, not errors."""
+
+    name: str
+
+    async def run(
+        self, request: HandoffRequest, *, on_event: Callable[[str], None], stop: Callable[[], bool]
+    ) -> HandoffResult:
+        """Run it; never retried here."""
+
+
+class Channel(Protocol):
+    """Where people write and read: the built-in one, or an adapter to a chat system."""
+
+    name: str
+
+    async def reply(self, session: SessionId, turn: int, text: str) -> None:
+        """Show a turn's words to the people of its conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an operator allows, as values: caps, unattended targets, times. Built once from the settings, read everywhere."""
+
+    caps: Caps = Caps()
+    unattended: frozenset[tuple[str, str]] = frozenset()  # (action, target)
+    effect_timeout_s: float = 60.0
+    effect_margin_s: float = 15.0
+    approval_ttl_s: float = 30 * 86_400.0
+    question_ttl_s: float = 30 * 86_400.0
+    budget_ttl_s: float = 7 * 86_400.0
+    turns_an_hour: int = 60
+    history_tokens: int = 12_000
+    input_bytes: int = 262_144
+    result_bytes: int = 65_536
+    tool_timeout_s: float = 60.0
+    max_requests: int = 40
+    max_tool_calls: int = 200
+    retries_of_output: int = 2
+    retries_of_tool: int = 2
+    request_timeout_s: float = 120.0
+    secrets: tuple[str, ...] = field(default=(), repr=False)  # values that are redacted wherever text leaves a turn
+
+
+@dataclass(frozen=True, slots=True)
+class Works:
+    """Everything that the path needs, plugged together once by the composition root and handed down."""
+
+    store: Store
+    bell: Bell
+    keeper: Keeper
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    capabilities: Mapping[str, Capability]
+    publishers: Mapping[str, Publisher]
+    policy: Policy
+    timezone: tzinfo
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    channels: Mapping[str, Channel] = field(default_factory=dict)
