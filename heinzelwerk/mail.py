@@ -48,6 +48,7 @@ class Posting(StrEnum):
     ALREADY_FILLED = "already_filled"
     UNKNOWN_TURN = "unknown_turn"
     UNKNOWN_ITEM = "unknown_item"
+    EXPIRED = "expired"  # the item's deadline has passed by the server's clock; nothing was filled
 
 
 @dataclass(frozen=True, slots=True)

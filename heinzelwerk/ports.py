@@ -21,11 +21,12 @@ from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, PostReply
 from heinzelwerk.session import Due, Hold, NotClaimed, Overview, Snapshot
-from heinzelwerk.turn import CallRecord, TurnRecord
+from heinzelwerk.turn import CallRecord, EnginePins, TurnRecord
 from heinzelwerk.wake import Acceptance, Wake
 
 if TYPE_CHECKING:
     from heinzelwerk.claim import Claim
+    from heinzelwerk.contract import Contract
     from heinzelwerk.ending import Ending
     from heinzelwerk.handoff import HandoffRequest, HandoffResult
     from heinzelwerk.opening import Opening
@@ -315,6 +316,12 @@ class Store(Protocol):
 class Engine(Protocol):
     """Runs one segment of a turn. It checkpoints through the claim and returns its end; it never raises for expected ends."""
 
+    def pins(self, contract: Contract) -> EnginePins:
+        """The model (by the contract's class), engine version and price table that a new turn of this contract gets.
+
+        ConfigurationError where the configured model cannot run: missing extra, missing key, no price set.
+        """
+
     async def run(self, opening: Opening, claim: Claim) -> Ending:
         """Run from the stored history to an outcome, a wait or a stop. LeaseLost and StoreUnavailable escape."""
 
@@ -405,7 +412,7 @@ class Channel(Protocol):
 class Policy:
     """What an operator allows, as values: caps, unattended targets, times. Built once from the settings, read everywhere."""
 
-    caps: Caps = Caps()
+    caps: Caps = field(default_factory=Caps)
     unattended: frozenset[tuple[str, str]] = frozenset()  # (action, target)
     effect_timeout_s: float = 60.0
     effect_margin_s: float = 15.0

@@ -106,12 +106,23 @@ class Pins(BaseModel):
     lessons: str = ""
 
 
+class EnginePins(BaseModel):
+    """What an engine pins for a turn: the model string, its own version, and the hash of the prices it counts with."""
+
+    model_config = _FROZEN
+
+    model: str
+    engine: str
+    prices: str = ""
+
+
 class TurnRecord(BaseModel):
     """The state of a turn as its lease holder last stored it. Words are not in here; they live in the turn's body.
 
     `ordinal` counts the model's responses so far, `steps` the steps on the spine. `active_ms` is the time that counts
     against the contract's timeout: segments and handoffs, never waits for people, retries or budget.
-    `counters` carry retry budgets over a resume (`<tool>` -> attempts, `output` -> attempts).
+    `counters` carry retry budgets over a resume (`<tool>` -> attempts, `output` -> attempts). `attempt` counts the
+    requests that were sent for the next response; `messages` is what `History.keep` may keep.
     """
 
     model_config = _FROZEN
@@ -134,6 +145,7 @@ class TurnRecord(BaseModel):
     usage: Usage = Usage()
     counters: dict[str, int] = Field(default_factory=dict)
     waits: tuple[WaitItem, ...] = ()
+    steers: tuple[str, ...] = ()  # ids of messages that are on the spine and not yet in the stored history
     ended_ms: int | None = None
     reason: str = ""
     report: str = ""
