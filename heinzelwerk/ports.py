@@ -174,6 +174,9 @@ class Store(Protocol):
     async def turn(self, session: SessionId, number: int) -> TurnRecord | None:
         """A turn's record, also after its end; None where it is unknown or past its retention."""
 
+    async def turns(self, session: SessionId, *, before: int, limit: int = 50) -> tuple[TurnRecord, ...]:
+        """The records of turns with a number under `before`, newest first, in one round trip; gaps are left out."""
+
     async def spine(self, session: SessionId, *, after: int = 0, limit: int = 10_000) -> tuple[bytes, ...]:
         """Spine lines with a sequence number over `after`, in order, sealed ones left out."""
 
