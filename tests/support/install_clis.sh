@@ -2,7 +2,9 @@
 # Install the pinned coding-agent CLIs, and a Node that pi can run on, from the npm registry by name.
 #
 # They go to <XDG cache>/heinzelwerk/clis/<name>@<version>/, outside the checkout: 1.1 GB is paid once per machine
-# and version. A finished installation is marked by the file `.complete`; anything else is made anew.
+# and version. As root they go below /var/cache: the sandbox drops to an unprivileged account, which must be able to
+# reach them, and /root is closed to it. A finished installation is marked by the file `.complete`; anything else is
+# made anew.
 # Prints the cache directory on the last line. Exact versions, because `npm install` under an old Node silently
 # takes an older release that lacks the isolation flags.
 set -eu
@@ -12,7 +14,8 @@ CODEX="@openai/codex@0.171.0"
 PI="@earendil-works/pi-coding-agent@1.6.0"
 NODE="node@22.23.3"
 
-cache="${HEINZELWERK_CLI_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/heinzelwerk/clis}"
+if [ "$(id -u)" = 0 ]; then base=/var/cache; else base="${XDG_CACHE_HOME:-$HOME/.cache}"; fi
+cache="${HEINZELWERK_CLI_CACHE:-$base/heinzelwerk/clis}"
 mkdir -p "$cache"
 scratch_home="$(mktemp -d)" # a postinstall script writes to HOME: give it one of its own
 trap 'rm -rf "$scratch_home"' EXIT
@@ -26,6 +29,7 @@ install_one() { # directory name, npm specification
   printf '{"name":"heinzelwerk-clis","private":true}\n' >"$target/package.json"
   HOME="$scratch_home" npm install --prefix "$target" --no-audit --no-fund --no-update-notifier --loglevel=error \
     --save-exact --engine-strict=false --cache "$scratch_home/npm" "$2" >&2
+  chmod -R a+rX "$target"
   : >"$target/.complete"
 }
 
