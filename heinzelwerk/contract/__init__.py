@@ -1,0 +1,22 @@
+"""Contracts: reading one file, checking a set of them, the graph between them.
+
+`read` and `check_set` are pure; `directory` is the one module here that touches a disk.
+"""
+
+from heinzelwerk.contract.definition import AgentSpec, Contract, InputSpec, OutputSpec, PublishSpec
+from heinzelwerk.contract.diagnostic import CODES, Diagnostic, Severity
+from heinzelwerk.contract.reader import SUFFIX, Reading, read
+
+__all__ = [
+    "CODES",
+    "SUFFIX",
+    "AgentSpec",
+    "Contract",
+    "Diagnostic",
+    "InputSpec",
+    "OutputSpec",
+    "PublishSpec",
+    "Reading",
+    "Severity",
+    "read",
+]
