@@ -1,6 +1,7 @@
 """Small servers that live for the time of one run, on a socket that is bound into its sandbox."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -60,11 +61,14 @@ def listening(path: Path) -> Iterator[socket.socket]:
     Who may reach it is decided by the directory that holds it.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
-        listener.bind(str(path))
+        # A socket's address has 107 bytes at most; by way of the open directory only its name counts.
+        listener.bind(f"/proc/self/fd/{directory}/{path.name}")
         path.chmod(0o666)
         listener.listen(128)
         yield listener
     finally:
         listener.close()
+        os.close(directory)
         path.unlink(missing_ok=True)
