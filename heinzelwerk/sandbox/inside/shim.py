@@ -1,0 +1,395 @@
+"""Start an agent, forward its model's port, obey the control pipe, and leave nobody behind.
+
+Usage: shim.py PLAN.json. Under bubblewrap this is the one child of the namespace's init; under Landlock it is the
+supervisor outside the fence and the subreaper of everything inside. The plan names the descriptors:
+
+control  `G` starts the agent, `I` sends it SIGINT, end of file kills everything (the worker is gone, or wants that)
+status   one JSON line each: {"ready"}, {"started": pid}, {"error": text}, {"exit": code} or {"signal": number}
+
+The last line is written when everything else is dead, so that it means what it says.
+"""
+
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+CHUNK = 65_536
+HIGH_WATER = 4 * CHUNK
+
+
+class Forwarder:
+    """Copies between TCP connections on loopback and unix sockets, both ways, without threads.
+
+    `peer_uid` restricts who may connect where the loopback device is shared with the whole machine.
+    """
+
+    def __init__(self, poll: select.poll, peer_uid: "int | None") -> None:
+        self.poll = poll
+        self.peer_uid = peer_uid
+        self.targets: dict[int, tuple[socket.socket, str]] = {}
+        self.ends: dict[int, End] = {}
+
+    def listen(self, listener: socket.socket, target: str) -> None:
+        """Forward what connects to `listener` to the unix socket `target`."""
+        listener.setblocking(False)
+        self.targets[listener.fileno()] = (listener, target)
+        self.poll.register(listener, select.POLLIN)
+
+    def ready(self, descriptor: int, events: int) -> None:
+        """Do what poll says is possible."""
+        if descriptor in self.targets:
+            self._accept(*self.targets[descriptor])
+        elif descriptor in self.ends:
+            self._move(self.ends[descriptor], events)
+
+    def _accept(self, listener: socket.socket, target: str) -> None:
+        try:
+            near, address = listener.accept()
+        except OSError:
+            return  # the other side gave up between poll and accept
+        far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if self.peer_uid is not None and _uid_of(address[1]) != self.peer_uid:
+                raise PermissionError
+            far.connect(target)
+        except OSError:
+            near.close()
+            far.close()
+            return
+        one, other = End(near), End(far)
+        one.peer, other.peer = other, one
+        for end in (one, other):
+            end.socket.setblocking(False)
+            self.ends[end.socket.fileno()] = end
+            self.poll.register(end.socket, select.POLLIN)
+
+    def _move(self, end: "End", events: int) -> None:
+        try:
+            if events & select.POLLOUT and end.outgoing:
+                del end.outgoing[: end.socket.send(end.outgoing)]
+            if events & (select.POLLIN | select.POLLHUP | select.POLLERR) and end.reads():
+                chunk = end.socket.recv(CHUNK)
+                end.finished = not chunk
+                end.peer.outgoing += chunk
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close(end)
+            return
+        for side in (end, end.peer):
+            self._arm(side)
+        if end.finished and end.peer.finished and not end.outgoing and not end.peer.outgoing:
+            self._close(end)
+
+    def _arm(self, end: "End") -> None:
+        if end.peer.finished and not end.outgoing and not end.shut:
+            end.shut = True
+            try:
+                end.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                end.finished = True  # it has gone: nothing more will come from there either
+        wanted = (select.POLLIN if end.reads() else 0) | (select.POLLOUT if end.outgoing else 0)
+        if wanted:
+            self.poll.register(end.socket, wanted)
+        else:
+            try:
+                self.poll.unregister(end.socket)  # a half-closed end reports POLLHUP without pause
+            except KeyError:
+                pass
+
+    def _close(self, end: "End") -> None:
+        for side in (end, end.peer):
+            descriptor = side.socket.fileno()
+            if self.ends.pop(descriptor, None) is not None:
+                try:
+                    self.poll.unregister(descriptor)
+                except KeyError:
+                    pass
+                side.socket.close()
+
+
+class End:
+    """One socket of a pair, with the bytes that wait to be sent to it."""
+
+    peer: "End"
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.outgoing = bytearray()
+        self.finished = False
+        self.shut = False
+
+    def reads(self) -> bool:
+        """Whether more may be read from it: not past its end, and not faster than the peer takes it."""
+        return not self.finished and len(self.peer.outgoing) < HIGH_WATER
+
+
+def _uid_of(port: int) -> int:
+    """The account behind a connection from this local port of 127.0.0.1 (-1: not found)."""
+    wanted = f"0100007F:{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as lines:
+                for line in lines:
+                    columns = line.split()
+                    if len(columns) > 7 and columns[1].endswith(wanted):
+                        return int(columns[7])
+        except OSError:
+            continue
+    return -1
+
+
+class Shim:
+    """One agent from start to end."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.control: int = plan["control_fd"]
+        self.status: int = plan["status_fd"]
+        self.agent = 0
+        self.ending: dict[str, int] | None = None
+        self.poll = select.poll()
+        self.forwarder = Forwarder(self.poll, plan.get("peer_uid"))
+
+    def run(self) -> None:
+        """Everything, in order."""
+        for descriptor in (self.control, self.status, *(entry.get("fd", -1) for entry in self.plan["forward"])):
+            if descriptor >= 0:
+                os.set_inheritable(descriptor, False)
+        if self.plan["reap"]:
+            _become_reaper(self.plan["worker_pid"])
+        self.wake, wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop_all())
+        self.say({"ready": True})
+        if os.read(self.control, 1) != b"G":
+            os._exit(1)
+        try:
+            self.prepare()
+            self.start()
+        except OSError as error:
+            self.say({"error": f"{error.strerror}: {error.filename or self.plan['argv'][0]}"})
+            os._exit(1)
+        self.say({"started": self.agent})
+        self.watch()
+
+    def prepare(self) -> None:
+        """The private HOME, where it is memory that only exists in here, and the forwarded ports."""
+        if self.plan.get("seed"):
+            _copy_tree(self.plan["seed"], self.plan["home"])
+        for entry in self.plan["forward"]:
+            if "fd" in entry:
+                listener = socket.socket(fileno=entry["fd"])
+            else:
+                listener = socket.create_server(("127.0.0.1", entry["port"]), backlog=64)
+            self.forwarder.listen(listener, entry["socket"])
+
+    def start(self) -> None:
+        """Fork and exec; an exec that fails raises here, with its errno."""
+        report, child_report = os.pipe2(os.O_CLOEXEC)
+        self.agent = os.fork()
+        if self.agent == 0:
+            _become_agent(self.plan, child_report)
+        os.close(child_report)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)  # the agent's pipes are the agent's: their ends must show when it closes them
+        os.close(null)
+        failure = b"".join(iter(lambda: os.read(report, 4096), b""))
+        os.close(report)
+        if failure:
+            number, _, where = failure.decode("utf-8", "replace").partition(" ")
+            raise OSError(int(number), os.strerror(int(number)), where)
+
+    def watch(self) -> None:
+        """Forward and obey until the agent has ended or the control pipe has."""
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(self.wake, select.POLLIN)
+        while self.ending is None:
+            for descriptor, events in self.poll.poll():
+                if descriptor == self.control:
+                    self.obey()
+                elif descriptor == self.wake:
+                    self.collect_children()
+                else:
+                    self.forwarder.ready(descriptor, events)
+        self.stop_all()
+
+    def obey(self) -> None:
+        """One or more letters of the control pipe, or its end."""
+        order = os.read(self.control, 64)
+        if not order:
+            self.stop_all()
+        if b"I" in order:
+            os.kill(self.agent, signal.SIGINT)
+
+    def collect_children(self) -> None:
+        """Reap what has died, without waiting."""
+        try:
+            os.read(self.wake, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, code = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.note(pid, code)
+
+    def note(self, pid: int, code: int) -> None:
+        """Remember the agent's end; others are only reaped."""
+        if pid == self.agent and self.ending is None:
+            value = os.waitstatus_to_exitcode(code)
+            self.ending = {"signal": -value} if value < 0 else {"exit": value}
+
+    def stop_all(self) -> None:
+        """Kill everything that descends from here, reap it, say how the agent ended, and go."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self.plan["reap"]:
+            self.kill_descendants()
+        else:
+            _signal(-1)  # the whole namespace, but its init and this one
+            while self.reap_one():
+                pass
+        self.say(self.ending or {"signal": int(signal.SIGKILL)})
+        os._exit(0)
+
+    def kill_descendants(self) -> None:
+        """Until there is none: orphans become children of this subreaper as their parents die."""
+        while True:
+            family = _descendants(os.getpid())
+            for pid in family:
+                _signal(pid, signal.SIGSTOP)  # first, so that none forks while its neighbours are being killed
+            for pid in family:
+                _signal(pid)
+            if not self.reap_one():
+                return
+            while self.reap_one(os.WNOHANG):
+                pass
+
+    def reap_one(self, flags: int = 0) -> bool:
+        """Whether a child was reaped; False: there is none (or, with WNOHANG, none that is dead)."""
+        try:
+            pid, code = os.waitpid(-1, flags)
+        except ChildProcessError:
+            return False
+        self.note(pid, code)
+        return pid != 0
+
+    def say(self, line: dict[str, Any]) -> None:
+        """One line to the worker; it may be gone."""
+        try:
+            os.write(self.status, json.dumps(line).encode() + b"\n")
+        except OSError:
+            pass
+
+
+def _become_agent(plan: dict[str, Any], report: int) -> None:
+    """In the child: limits, working directory, fence, exec. Never returns."""
+    where = plan["argv"][0]
+    try:
+        import resource
+
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        for name, value in plan["limits"].items():
+            kind = getattr(resource, f"RLIMIT_{name}", None)
+            if kind is not None:
+                hard = resource.getrlimit(kind)[1]
+                bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(kind, (bound, bound))
+        where = plan["work"]
+        os.chdir(where)
+        where = plan["argv"][0]
+        if plan.get("fence"):
+            sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+            import fence  # type: ignore[import-not-found]
+
+            fence.close(plan["fence"])
+        os.execvp(plan["argv"][0], plan["argv"])  # noqa: S606 - an argument list, no shell
+    except OSError as error:
+        os.write(report, f"{error.errno or errno.EIO} {error.filename or where}".encode())
+    except BaseException as error:  # noqa: BLE001 - the one after this line is the parent's code, in a copy of it
+        os.write(report, f"{errno.EIO} {where} ({type(error).__name__}: {error})".encode())
+    os._exit(127)
+
+
+def _become_reaper(worker_pid: int) -> None:
+    """Orphans of the agent become ours, and the worker's thread does not end without us."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    set_pdeathsig, set_child_subreaper = 1, 36
+    libc = ctypes.CDLL(None)
+    libc.prctl(set_child_subreaper, 1, 0, 0, 0)
+    libc.prctl(set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != worker_pid:
+        os._exit(1)  # it died before the line above took effect
+
+
+def _signal(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _descendants(top: int) -> "list[int]":
+    """Every process below `top`, from one pass over /proc (macOS: none; there the process group must do)."""
+    children: dict[int, list[int]] = {}
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return []
+    for name in names:
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(name))
+    found, waiting = [], [top]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _copy_tree(source: str, target: str) -> None:
+    """Regular files and directories; modes are the owner's alone."""
+    for entry in os.scandir(source):
+        there = os.path.join(target, entry.name)
+        if entry.is_dir(follow_symlinks=False):
+            os.makedirs(there, mode=0o700, exist_ok=True)
+            _copy_tree(entry.path, there)
+        elif entry.is_file(follow_symlinks=False):
+            with open(entry.path, "rb") as old, open(there, "wb", opener=_private) as new:
+                while chunk := old.read(1 << 20):
+                    new.write(chunk)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def main(path: str) -> None:
+    """Read the plan and run it."""
+    with open(path, encoding="utf-8") as file:
+        plan = json.load(file)
+    Shim(plan).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
