@@ -65,7 +65,8 @@ class Opening:
     `version` is what a draft must name as its contract version. `history` are the stored messages (one JSON each),
     `calls` the ledger by `<ordinal>:<call id>`, `answers` what filled the turn's waits by the tool call they answer.
     `steers` are messages that arrived for this turn and are already on the spine. `model` is the configured model
-    string that this turn is pinned to.
+    string that this turn is pinned to. `message` and `data` are the words and the payload of the wake (the turn's own
+    record keeps neither).
     """
 
     turn: TurnRecord
@@ -73,6 +74,8 @@ class Opening:
     version: str
     model: str
     inputs: Mapping[str, FetchedInput]
+    message: str | None = None
+    data: JsonValue = None
     skills: tuple[SkillText, ...] = ()
     lessons: tuple[str, ...] = ()
     earlier: tuple[EarlierTurn, ...] = ()
