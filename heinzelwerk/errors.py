@@ -14,6 +14,7 @@ HeinzelwerkError
 │   └── TargetUnavailable      a target provably took nothing (no connection, refused by status, disk full)
 ├── LeaseLost                  somebody else may hold the record now: stop, write nothing more
 ├── ReadFailed                 an input could not be read; the turn is told
+│   ├── FileError              a named file is missing, unsafe to follow, or out of reach: one class for each
 │   └── GitError               git was run and gave no answer: one class for each reason
 └── TargetError                an effect's target answered and the answer decides
     ├── TargetMissing          the document, marker or resource is not there
@@ -92,6 +93,22 @@ class LeaseLost(HeinzelwerkError):
 
 class ReadFailed(HeinzelwerkError):
     """An input or a search could not be read; the message is safe to show to the model and to people."""
+
+
+class FileError(ReadFailed):
+    """A file below a directory of the operator's could not be read; nothing was changed."""
+
+
+class FileMissing(FileError):
+    """There is no file of that name."""
+
+
+class FileUnsafe(FileError):
+    """The name leads through a link, or to something that is no plain text file of a bearable size."""
+
+
+class FileUnreachable(FileError):
+    """The system does not let it be read: permissions, a lost mount, a failing disk."""
 
 
 class GitError(ReadFailed):
