@@ -1,0 +1,270 @@
+"""Every setting once: its type, its default, and why. Where they are read from is in config/sources.py.
+
+Durations are numbers of seconds or text such as "500ms", "15s", "10m", "2h", "30d". Money is US dollars. Relative paths
+are relative to the settings file, without one to the working directory. All values are frozen.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAME = r"^[a-z](?:-?[a-z0-9])*$"
+LONGEST_TURN_S = 2 * 3600.0
+"""A contract's timeout is at most two hours; no segment lives longer than that and two minutes."""
+
+
+def _seconds(given: Any) -> Any:
+    if isinstance(given, str):
+        found = _DURATION.fullmatch(given.strip())
+        if found is None:
+            raise ValueError('not a duration: write seconds, or a number with ms, s, m, h or d, such as "15s"')
+        return float(found[1]) * _UNITS[found[2]]
+    return given
+
+
+def _anchored(path: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("base")
+    return path if base is None else (Path(base) / path.expanduser()).resolve()
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise ValueError(f"{name!r} is no time zone: write one such as Europe/Berlin") from None
+    return name
+
+
+def _server_url(url: str) -> str:
+    if urlsplit(url).scheme not in ("redis", "rediss", "redis+socket", "unix"):
+        raise ValueError("not the address of a server: write redis://host:6379/0, or rediss:// for TLS")
+    return url
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+AnchoredPath = Annotated[Path, AfterValidator(_anchored)]
+TimeZone = Annotated[str, AfterValidator(_zone)]
+ServerUrl = Annotated[str, AfterValidator(_server_url)]
+Dollars = Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)]
+Name = Annotated[str, Field(pattern=_NAME, max_length=64)]
+
+
+class Section(BaseModel):
+    """A table of settings: frozen; a key that does not exist is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Price(Section):
+    """Dollars per million tokens of one model."""
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cache_read: Decimal | None = Field(default=None, ge=0)  # None: counted as input
+    cache_write: Decimal | None = Field(default=None, ge=0)
+
+
+class Heinzel(Section):
+    """`[heinzel]`: which model runs a turn, and what a turn may cost at most."""
+
+    model: str = "offline"  # needs no key, so that a first `up` works; any pydantic-ai model string otherwise
+    model_fast: str | None = None  # summaries of long histories; None: the same as `model`
+    base_url: str | None = None  # a gateway that speaks OpenAI's or Anthropic's protocol
+    fallback: str | None = None  # used when the provider of `model` stays down
+    classes: dict[Literal["fast", "standard", "best"], str] = Field(default_factory=dict)
+    prices: dict[str, Price] = Field(default_factory=dict)
+    max_usd: Dollars = Decimal(2)  # one turn; a contract may ask for less, never for more
+    session_day_usd: Dollars | None = Decimal(10)  # one Heinzelmännchen in one UTC day
+    max_tokens: int = Field(default=8192, ge=256)  # of one answer: what is reserved before each request
+    max_requests: int = Field(default=40, ge=1)  # of one turn: a model that never ends is stopped
+    max_tool_calls: int = Field(default=200, ge=1)
+    history_tokens: int = Field(default=12_000, ge=500)  # earlier turns in the instructions
+    request_timeout: Seconds = Field(default=120.0, gt=0)
+    tool_timeout: Seconds = Field(default=60.0, gt=0)
+    in_flight: int = Field(default=32, ge=1)  # requests to one provider at the same time
+    turns_an_hour: int = Field(default=60, ge=1)  # of one Heinzelmännchen: loops through the world end here
+
+
+class Store(Section):
+    """`[store]`: the server that holds the truth, and how long a lease lasts."""
+
+    url: ServerUrl | None = Field(default=None, repr=False)  # also REDIS_URL
+    broker_url: ServerUrl | None = Field(default=None, repr=False)  # Celery's; None: the same server, other prefix
+    prefix: str = Field(default="", pattern=r"^[A-Za-z0-9_.:-]*$")  # lets deployments share a server
+    lease: Seconds = Field(default=15.0, ge=0.3)  # a dead worker's work starts elsewhere this much later
+    appendfsync: Literal["always", "everysec"] = "always"  # free at load: writes are grouped; ADR in docs/adr
+    ring_first: Seconds = Field(default=5.0, gt=0)  # a lost doorbell is rung again after this, then doubling
+    ring_longest: Seconds = Field(default=300.0, gt=0)
+    inbox: int = Field(default=1000, ge=1)  # wakes that may queue for one Heinzelmännchen
+
+
+class Team(Section):
+    """`[teams.<name>]`: where a team's contracts come from and how much it may run and spend."""
+
+    source: str | None = None  # a directory, or the URL of a git repository
+    branch: str = "main"  # of a git repository
+    timezone: TimeZone = "UTC"  # of schedules in contracts that name none
+    slots: int = Field(default=50, ge=1)  # sessions of the team that run at once
+    turn_usd: Dollars | None = None  # tighter than [heinzel] max_usd
+    session_day_usd: Dollars | None = None
+    day_usd: Dollars | None = Decimal(50)  # the whole team in one UTC day
+
+    @model_validator(mode="after")
+    def _source_is_a_place(self, info: ValidationInfo) -> Team:
+        if self.source is not None and not self.source_is_remote:
+            object.__setattr__(self, "source", str(_anchored(Path(self.source), info)))
+        return self
+
+    @property
+    def source_is_remote(self) -> bool:
+        """Whether the source is fetched with git instead of read from a directory."""
+        return self.source is not None and bool(re.match(r"[a-z+]+://|[^/\s]+@[^/\s]+:", self.source))
+
+
+class CodeHost(Section):
+    """`[code-host]`: the git repositories that contracts may read, by the name that they use for it."""
+
+    repositories: dict[str, AnchoredPath] = Field(default_factory=dict)
+
+
+class Documents(Section):
+    """`[documents]`: the directory of Markdown files that drafts are placed in; None: there is none."""
+
+    directory: AnchoredPath | None = None
+
+
+class Unattended(Section):
+    """A publisher's action and a target that need no approval."""
+
+    action: str
+    target: str
+
+
+class Effects(Section):
+    """`[effects]`: how approved drafts reach the world."""
+
+    unattended: tuple[Unattended, ...] = ()  # only an operator can say so; a contract cannot
+    timeout: Seconds = Field(default=60.0, gt=0)  # one attempt
+    margin: Seconds = Field(default=15.0, ge=0)  # after which an attempt that did not report is looked for
+    approval: Seconds = Field(default=30 * 86400.0, gt=0)  # a draft that nobody decided expires
+    question: Seconds = Field(default=30 * 86400.0, gt=0)
+    budget: Seconds = Field(default=7 * 86400.0, gt=0)  # a turn that waits for money
+
+
+class RunnerSettings(Section):
+    """`[handoff.runners.<name>]`: a coding agent that turns may hand work to."""
+
+    agent: str  # claude-code, codex, pi, command, or the name of an installed adapter
+    model: str | None = None
+    auth: Literal["key", "login"] = "key"  # the key stays outside the sandbox; a login's files are copied into it
+    login: AnchoredPath | None = None  # the directory of credentials for auth = "login"
+    executable: AnchoredPath | None = None  # None: found on PATH
+    command: tuple[str, ...] = ()  # of agent = "command", with placeholders
+    trust_command: bool = False  # the operator says that the command only reads
+    max_usd: Dollars = Decimal(1)
+    timeout: Seconds = Field(default=600.0, gt=0)
+
+
+class Handoff(Section):
+    """`[handoff]`: coding agents, and the walls around them."""
+
+    runners: dict[str, RunnerSettings] = Field(default_factory=dict)
+    runner: str | None = None  # which one a turn gets; None: the only one
+    backend: Literal["auto", "bubblewrap", "landlock", "unsafe"] = "auto"
+    account: str | None = None  # the unprivileged account when started as root; None: uid 65534
+
+    @model_validator(mode="after")
+    def _the_runner_exists(self) -> Handoff:
+        if self.runner is not None and self.runner not in self.runners:
+            raise ValueError(f"runner = {self.runner!r} is not one of [handoff.runners.*]")
+        return self
+
+
+class Notices(Section):
+    """`[notices]`: who is told of a waiting draft, a question, a failure. Nothing is sent unless something is set."""
+
+    webhook: SecretStr | None = None
+    smtp_host: str | None = None
+    smtp_port: int = Field(default=587, ge=1, le=65535)
+    smtp_user: str | None = None
+    smtp_password: SecretStr | None = None
+    sender: str | None = None
+    recipients: tuple[str, ...] = ()
+
+
+class Workers(Section):
+    """`[workers]`: how many processes and threads, and how they prove that they live."""
+
+    turns: int = Field(default=2, ge=1)  # processes of the profile `turns` that `up` starts: one per core
+    turn_threads: int = Field(default=100, ge=1)  # each only waits; 200 turns at once in 93 MB measured
+    upkeep_threads: int = Field(default=32, ge=1)
+    handoff_threads: int = Field(default=2, ge=1)  # coding agents at once
+    grace: Seconds = Field(default=20.0, gt=0)  # from SIGTERM to SIGKILL: segments stop at their next checkpoint
+    sweep_every: Seconds = Field(default=2.0, gt=0)
+    heartbeat_every: Seconds = Field(default=10.0, gt=0)
+    watch_every: Seconds = Field(default=1.0, gt=0)  # a stop is seen this fast
+    loop_late: Seconds = Field(default=5.0, gt=0)  # an event loop that has not ticked for this long renews no lease
+    loop_silent: Seconds = Field(default=60.0, gt=0)  # and after this long its process ends
+    data: AnchoredPath = Path(".heinzelwerk")  # the embedded server's and beat's files
+    log_format: Literal["auto", "json", "text"] = "auto"  # auto: text on a terminal, else JSON
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Retention(Section):
+    """`[retention]`: words expire, the spine is sealed into an archive and shortened."""
+
+    bodies: Seconds = Field(default=90 * 86400.0, gt=0)
+    spine: Seconds = Field(default=365 * 86400.0, gt=0)
+    archive: AnchoredPath | None = None  # sealed spines as lines; None: they are counted and dropped
+
+
+class Settings(Section):
+    """All settings of a deployment."""
+
+    heinzel: Heinzel = Heinzel()
+    store: Store = Store()
+    teams: dict[Name, Team] = Field(default_factory=dict)
+    code_host: CodeHost = Field(default_factory=CodeHost)
+    documents: Documents = Documents()
+    effects: Effects = Effects()
+    handoff: Handoff = Handoff()
+    notices: Notices = Notices()
+    workers: Workers = Workers()
+    retention: Retention = Retention()
+    keys: dict[str, SecretStr] = Field(default_factory=dict)  # ANTHROPIC_API_KEY and the like; never from the file
+
+    @model_validator(mode="after")
+    def _waits_end_before_words_expire(self) -> Settings:
+        waits = {"approval": self.effects.approval, "question": self.effects.question, "budget": self.effects.budget}
+        longest = max(waits, key=lambda name: waits[name])
+        if waits[longest] >= self.retention.bodies:
+            raise ValueError(
+                f"[retention] bodies must be longer than [effects] {longest}: a turn would wait for words that are gone"
+            )
+        return self
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret value in here, longest first: what is redacted wherever text leaves a program."""
+        kept = (*self.keys.values(), self.notices.webhook, self.notices.smtp_password)
+        urls = (self.store.url, self.store.broker_url, self.heinzel.base_url)
+        found = [secret.get_secret_value() for secret in kept if secret is not None]
+        found += [password for url in urls if url and (password := urlsplit(url).password)]
+        return tuple(sorted({value for value in found if len(value) >= 6}, key=len, reverse=True))
