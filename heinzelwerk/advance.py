@@ -1,0 +1,128 @@
+"""The one path: work off what is due in one session. `docs/data-path.md` follows a wake through it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from heinzelwerk import admission, claim, closing, errors, resuming, settling, starting
+from heinzelwerk.claim import Claim
+from heinzelwerk.commit import Body
+from heinzelwerk.opening import Opening
+from heinzelwerk.ports import Interrupt
+from heinzelwerk.session import NotClaimed
+from heinzelwerk.turn import TurnRecord, TurnState
+
+if TYPE_CHECKING:
+    from heinzelwerk.ids import SessionId
+    from heinzelwerk.ports import Works
+
+log = structlog.get_logger("heinzelwerk.advance")
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What happened: `did` is one word (a turn's state, `held`, `nothing_due`, `no_slot`, `newer`, `lost`), `turn` its number."""
+
+    did: str
+    turn: int | None = None
+
+
+async def advance(session: SessionId, works: Works) -> Advance:
+    """Work off what is due in one session, under its lease; calling it again at any time is safe."""
+    async with claim.hold(session, works) as held:
+        if isinstance(held, NotClaimed):
+            return Advance(held.reason)
+        try:
+            did = await _segment(held, works)
+        except errors.LeaseLost as lost:
+            log.warning("lease lost", session=str(session), reason=str(lost))
+            return Advance("lost")
+    await ring(session.team, works)
+    return did
+
+
+async def _segment(held: Claim, works: Works) -> Advance:
+    """One segment: mail and deadlines first, then the oldest turn that can go on, else the next wake."""
+    turns = await settling.settle(held, works)
+    opening = await _open(held, turns, works)
+    if opening is None:
+        return await _let_go(held, turns)
+    _log("segment started", held, opening.turn)
+    with _overdue(held, opening):
+        ending = await works.engine.run(opening, held)
+    turn = await closing.close_segment(held, opening, ending, works)
+    _log("segment ended", held, turn)
+    return Advance(turn.state.value, turn.number)
+
+
+async def _open(held: Claim, turns: tuple[TurnRecord, ...], works: Works) -> Opening | None:
+    turn = admission.resumable(turns)
+    if turn is not None:
+        try:
+            return await resuming.reopen(held, turn, works)
+        except errors.GiveUp as gone:
+            await _end_unresumable(held, turn, gone)
+            return None
+    if admission.held(turns):
+        return None
+    return await starting.open_next(held, works)
+
+
+async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp) -> None:
+    reason = closing.failure_line(error)
+    if isinstance(error, errors.BodyExpired):
+        reason = f"body_expired: {reason}"
+    await held.commit(
+        [closing.ended_note(turn, TurnState.FAILED, reason)],
+        turns=(closing.ended(turn, TurnState.FAILED, reason, now_ms=held.now_ms()),),
+        ended_wakes=((turn.wake.id, TurnState.FAILED.value),),
+        bodies=(Body(turn.number, "failure", f"{error}\n{error.fix}".encode()),),
+        expire_bodies=(turn.number,),
+    )
+
+
+async def _let_go(held: Claim, turns: tuple[TurnRecord, ...]) -> Advance:
+    """Nothing can run now: give the session back, due at its first deadline; what waits in the inbox makes it due at once."""
+    await held.release(handed_back=False, due_ms=admission.next_deadline_ms(turns), holds_session=admission.held(turns))
+    return Advance("nothing_due")
+
+
+@contextmanager
+def _overdue(held: Claim, opening: Opening) -> Iterator[None]:
+    """Interrupt the run when the contract's time is used up; segments and handoffs count, waits do not."""
+    left_s = max(0.0, opening.contract.timeout_s - opening.turn.active_ms / 1000)
+    timer = asyncio.get_running_loop().call_later(left_s, held.interrupt, Interrupt.OVERDUE)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def ring(team: str, works: Works) -> None:
+    """Ring for what is due in a team; a broker or store that does not answer only delays, the sweep rings again."""
+    try:
+        entries = await works.store.ring(team)
+        if entries:
+            await works.bell.ring(entries)
+    except errors.StoreUnavailable as error:
+        log.warning("could not ring", team=team, reason=str(error))
+
+
+def _log(event: str, held: Claim, turn: TurnRecord) -> None:
+    log.info(
+        event,
+        team=held.session.team,
+        session=str(held.session),
+        turn=turn.number,
+        wake=turn.wake.id,
+        cause=turn.wake.cause.value,
+        state=turn.state.value,
+        reason=turn.reason,
+        segment=turn.segment,
+    )

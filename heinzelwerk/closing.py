@@ -1,0 +1,235 @@
+"""Closing a segment: the gate, the effects, and the one last commit that stores everything together."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, assert_never
+
+from heinzelwerk import admission, errors, ids, outcome, planning, text
+from heinzelwerk.claim import Claim
+from heinzelwerk.commit import After, Body, NewDraft
+from heinzelwerk.ending import (
+    Ending,
+    Failed,
+    Finished,
+    HandedBack,
+    OverBudget,
+    Overdue,
+    Parked,
+    Stopped,
+    Tail,
+)
+from heinzelwerk.event import Note
+from heinzelwerk.opening import Opening
+from heinzelwerk.outcome import Outcome
+from heinzelwerk.planning import Planned
+from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
+from heinzelwerk.unchanged import Success
+
+if TYPE_CHECKING:
+    from heinzelwerk.ports import Works
+
+REPORT_CHARACTERS = 300
+QUESTION = "question"
+BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a segment's ending comes to: the turn's state, why, and what is written with it."""
+
+    state: TurnState
+    reason: str = ""
+    report: str = ""
+    waits: tuple[WaitItem, ...] = ()
+    planned: Planned = field(default_factory=Planned)
+    drafts: tuple[NewDraft, ...] = ()
+    bodies: tuple[Body, ...] = ()
+    memo: dict[str, str] | None = None
+    notes: tuple[Note, ...] = ()
+
+
+async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: Works) -> TurnRecord:
+    """Store how the segment ended and release the session, in one script; the turn's record as stored.
+
+    The outcome passes the contract's gate here: what it asks for is planned, not done.
+    """
+    verdict = await _judge(claim, opening, ending, works)
+    turn = _final(claim, opening, ending.tail, verdict)
+    others = tuple(record for record in claim.snapshot.turns if record.number != turn.number)
+    jobs = ending.jobs if isinstance(ending, Parked) else ()
+    handed_back = isinstance(ending, HandedBack)
+    notes = [*ending.tail.notes, *verdict.notes, *verdict.planned.notes]
+    if turn.state.ended:
+        notes.append(ended_note(turn, turn.state, turn.reason))
+    elif turn.state is TurnState.WAITING:
+        notes.append(_waiting_note(turn))
+    elif handed_back:
+        notes.append(Note("turn.handed_back", {"segment": turn.segment}, turn=turn.id()))
+    open_turns = (*others, *(() if turn.state.ended else (turn,)))
+    await claim.commit(
+        notes,
+        after=After.HAND_BACK if handed_back else After.RELEASE,
+        turns=(turn,),
+        bodies=(*ending.tail.bodies, *verdict.bodies, *verdict.planned.bodies),
+        histories=(ending.tail.history,) if ending.tail.history else (),
+        calls=ending.tail.calls,
+        settle=ending.tail.settle,
+        effects=verdict.planned.records,
+        jobs=jobs,
+        drafts=verdict.drafts,
+        memo=verdict.memo or {},
+        ended_wakes=((turn.wake.id, turn.state.value),) if turn.state.ended else (),
+        expire_bodies=(turn.number,) if turn.state.ended else (),
+        due_ms=admission.next_deadline_ms(open_turns),
+        holds_session=admission.held(open_turns),
+    )
+    return turn
+
+
+async def _judge(claim: Claim, opening: Opening, ending: Ending, works: Works) -> Verdict:
+    match ending:
+        case Finished():
+            return await _finished(claim, opening, ending, works)
+        case Parked():
+            return await _parked(claim, opening, ending, works)
+        case Failed():
+            detail = Body(opening.turn.number, "failure", (ending.detail or ending.reason).encode())
+            return Verdict(TurnState.FAILED, text.clean_line(ending.reason), bodies=(detail,))
+        case OverBudget():
+            return _over_budget(claim, opening, ending, works)
+        case Overdue():
+            return Verdict(TurnState.TIMEOUT, f"its {opening.contract.timeout_s:.0f} s were used up")
+        case Stopped():
+            return Verdict(TurnState.CANCELLED, f"stopped by {ending.by}" if ending.by else "stopped")
+        case HandedBack():
+            return Verdict(TurnState.RUNNING)
+        case _:
+            assert_never(ending)
+
+
+async def _finished(claim: Claim, opening: Opening, ending: Finished, works: Works) -> Verdict:
+    found, turn = ending.outcome, opening.turn
+    report = text.clean_line(found.report, limit=REPORT_CHARACTERS)
+    body = Body(turn.number, "outcome", found.model_dump_json().encode())
+    reply = Body(turn.number, "reply", text.safe(_reply(found)).encode())
+    contract = opening.contract
+    fault = outcome.faults(found, version=opening.version, outputs=contract.outputs, done_when=contract.done_when)
+    if fault is not None:
+        return Verdict(TurnState.FAILED, f"outcome: {text.clean_line(fault)}", report, bodies=(body,))
+    unmet = outcome.unmet(found)
+    if unmet:
+        reason = text.clean_line(f"not done: {unmet[0]}" + (f" (and {len(unmet) - 1} more)" if unmet[1:] else ""))
+        return Verdict(TurnState.SKIPPED, reason, report, bodies=(body, reply))
+    planned = await planning.plan(opening, found, works)
+    drafts = ()
+    if found.draft is not None:
+        words = text.clean_text(found.draft.text)
+        drafts = (NewDraft(found.draft.output, turn.number, words, ids.digest(words)),)
+    if found.question is not None:
+        item = WaitItem(
+            id=QUESTION, kind=WaitKind.QUESTION, deadline_ms=claim.now_ms() + _ms(works.policy.question_ttl_s)
+        )
+        asked = Body(turn.number, "question", text.safe(found.question).encode())
+        note = Note("question.asked", {"item": item.id, "text_sha256": ids.digest(found.question)}, turn=turn.id())
+        return Verdict(
+            TurnState.WAITING, "answer", report, (item,), planned, drafts, (body, reply, asked), notes=(note,)
+        )
+    effects = tuple(record.id for record in planned.records if not planning.is_internal(record))
+    success = Success(turn.number, turn.inputs_digest, effects, found.draft.output if found.draft else "")
+    return Verdict(
+        TurnState.COMPLETED,
+        text.clean_line(found.reason or "") if found.nothing_to_do else "",
+        report,
+        planned=planned,
+        drafts=drafts,
+        bodies=(body, reply),
+        memo=success.memo(),
+    )
+
+
+def _reply(found: Outcome) -> str:
+    parts = [found.report, found.question or "", found.draft.text if found.draft else ""]
+    return "\n\n".join(part for part in parts if part)
+
+
+async def _parked(claim: Claim, opening: Opening, ending: Parked, works: Works) -> Verdict:
+    """Approvals of a chat become effects in the ledger; handoffs became jobs in the engine's ending."""
+    planned = await planning.propose(opening, ending.proposals, works)
+    now = claim.now_ms()
+    items = tuple(
+        WaitItem(
+            id=record.id, kind=WaitKind.PROPOSAL, deadline_ms=now + _ms(works.policy.approval_ttl_s), call=record.call
+        )
+        for record in planned.records
+    )
+    waits = (*ending.waits, *items)
+    reason = ending.reason or ", ".join(sorted({item.kind.value for item in waits}))
+    return Verdict(TurnState.WAITING, reason, waits=waits, planned=planned)
+
+
+def _over_budget(claim: Claim, opening: Opening, ending: OverBudget, works: Works) -> Verdict:
+    reason = f"the {ending.cap} cap would be crossed"
+    if opening.contract.on_budget != "ask":
+        return Verdict(TurnState.BUDGET, reason)
+    item = WaitItem(id=BUDGET, kind=WaitKind.BUDGET, deadline_ms=claim.now_ms() + _ms(works.policy.budget_ttl_s))
+    note = Note("budget.asked", {"cap": ending.cap, "needed_micros": ending.needed}, turn=opening.turn.id())
+    return Verdict(TurnState.WAITING, reason, waits=(item,), notes=(note,))
+
+
+def _final(claim: Claim, opening: Opening, tail: Tail, verdict: Verdict) -> TurnRecord:
+    record = tail.turn
+    used = max(0, claim.now_ms() - claim.snapshot.now_ms)
+    return record.model_copy(
+        update={
+            "state": verdict.state,
+            "reason": verdict.reason,
+            "report": verdict.report or record.report,
+            "waits": verdict.waits,
+            "active_ms": opening.turn.active_ms + used,
+            "ended_ms": claim.now_ms() if verdict.state.ended else None,
+        }
+    )
+
+
+def ended(turn: TurnRecord, state: TurnState, reason: str, *, now_ms: int) -> TurnRecord:
+    """The record of a turn that ends outside a run."""
+    return turn.model_copy(update={"state": state, "reason": reason, "ended_ms": now_ms, "waits": ()})
+
+
+def ended_note(turn: TurnRecord, state: TurnState, reason: str) -> Note:
+    """The last event of a turn: its verdict, its one-sentence report, and what it cost."""
+    usage = turn.usage
+    return Note(
+        "turn.ended",
+        {
+            "verdict": state.value,
+            "reason": reason,
+            "report": turn.report,
+            "requests": usage.requests,
+            "tool_calls": usage.tool_calls,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cost_micros": usage.cost_micros,
+            "possible_micros": usage.possible_micros,
+            "active_ms": turn.active_ms,
+            "segments": turn.segment,
+        },
+        turn=turn.id(),
+        key=turn.wake.key,
+    )
+
+
+def _waiting_note(turn: TurnRecord) -> Note:
+    items = [{"id": item.id, "kind": item.kind.value, "deadline_ms": item.deadline_ms} for item in turn.waits]
+    return Note("turn.waiting", {"for": turn.reason, "items": json.loads(json.dumps(items))}, turn=turn.id())
+
+
+def failure_line(error: errors.HeinzelwerkError) -> str:
+    """An error as one sentence for the spine: cleaned, redacted, short."""
+    return text.clean_line(str(error), limit=REPORT_CHARACTERS)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

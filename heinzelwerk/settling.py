@@ -1,0 +1,128 @@
+"""What comes first in a claimed session: mail, passed deadlines, stops and poison, written before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from heinzelwerk import admission, closing, lessons, mailroom, planning
+from heinzelwerk.claim import Claim
+from heinzelwerk.commit import TakenWake
+from heinzelwerk.effect import EffectState
+from heinzelwerk.mail import Mail
+from heinzelwerk.mailroom import Sorted
+from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
+
+if TYPE_CHECKING:
+    from heinzelwerk.ports import Works
+
+POISON = "poison"
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    turn: TurnRecord
+    state: TurnState
+    reason: str
+
+
+async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
+    """Move mail onto the spine, end what was stopped, expired or is poison; the open turns that remain, oldest first."""
+    now = claim.now_ms()
+    found = mailroom.sort(claim.session, claim.snapshot.turns, claim.mail, now_ms=now)
+    ends = [*_ends(found), *_poison(claim, found)]
+    memo = await _memo(claim, found.moved, works)
+    if found.empty and not ends:
+        return found.turns
+    ended = tuple(closing.ended(end.turn, end.state, end.reason, now_ms=now) for end in ends)
+    numbers = {record.number for record in ended}
+    await claim.commit(
+        [*found.notes, *(closing.ended_note(end.turn, end.state, end.reason) for end in ends)],
+        mail_taken=len(claim.mail),
+        turns=(*(turn for turn in found.changed if turn.number not in numbers), *ended),
+        new_turns=max((claim.snapshot.last_turn, *numbers)),
+        taken_wakes=_poisoned_wake(claim, ends),
+        ended_wakes=tuple((record.wake.id, record.state.value) for record in ended),
+        bodies=found.bodies,
+        memo=memo,
+        expire_bodies=tuple(sorted(numbers)),
+        progress=bool(ends),
+    )
+    claim.snapshot = replace(
+        claim.snapshot,
+        memo={**claim.snapshot.memo, **memo},
+        last_turn=max((claim.snapshot.last_turn, *numbers)),
+        inbox=tuple(entry for entry in claim.snapshot.inbox if not _is_taken(entry.wake.id, ends)),
+    )
+    return tuple(turn for turn in found.turns if turn.number not in numbers)
+
+
+def _ends(found: Sorted) -> list[_End]:
+    ends = []
+    for turn in found.turns:
+        if turn.number in found.stopped:
+            ends.append(_End(turn, TurnState.CANCELLED, f"stopped by {found.stopped[turn.number]}"))
+        elif turn.number in found.expired:
+            ends.append(_End(turn, TurnState.BUDGET, "nobody raised the budget in time"))
+        elif any(item.kind is WaitKind.QUESTION and item.value == "expired" for item in turn.waits):
+            ends.append(_End(turn, TurnState.TIMEOUT, "nobody answered the question in time"))
+        elif any(item.kind is WaitKind.QUESTION and item.value == "superseded" for item in turn.waits):
+            ends.append(_End(turn, TurnState.CANCELLED, "its question was superseded by a later turn's"))
+    return ends
+
+
+def _poison(claim: Claim, found: Sorted) -> list[_End]:
+    """The turn that this session's workers keep dying of: ended without running it."""
+    if not admission.poisoned(claim.snapshot):
+        return []
+    turn = admission.resumable(found.turns)
+    if turn is None:
+        turn = _unstarted(claim, found.turns)
+    if turn is None or turn.number in found.stopped:
+        return []
+    return [_End(turn, TurnState.FAILED, POISON)]
+
+
+def _unstarted(claim: Claim, turns: Sequence[TurnRecord]) -> TurnRecord | None:
+    """A record for a wake whose turn never got as far as its start."""
+    snapshot = claim.snapshot
+    if admission.held(turns) or not snapshot.inbox:
+        return None
+    queued = snapshot.inbox[0]
+    return TurnRecord(
+        number=snapshot.last_turn + 1,
+        state=TurnState.RUNNING,
+        wake=queued.wake.model_copy(update={"text": None, "data": None}),
+        accepted_ms=queued.accepted_ms,
+        as_of_ms=queued.accepted_ms,
+        started_ms=snapshot.now_ms,
+    )
+
+
+def _poisoned_wake(claim: Claim, ends: Sequence[_End]) -> tuple[TakenWake, ...]:
+    return tuple(
+        TakenWake(entry.raw, entry.wake.id, end.turn.number)
+        for entry in claim.snapshot.inbox
+        for end in ends
+        if end.reason == POISON and entry.wake.id == end.turn.wake.id
+    )
+
+
+def _is_taken(wake: str, ends: Sequence[_End]) -> bool:
+    return any(end.reason == POISON and end.turn.wake.id == wake for end in ends)
+
+
+async def _memo(claim: Claim, moved: Sequence[Mail], works: Works) -> dict[str, str]:
+    """Lessons that a person has accepted since the last look."""
+    memo: dict[str, str] = {}
+    for entry in moved:
+        if entry.data.get("state") != EffectState.COMPLETED.value:
+            continue
+        record = await works.store.effect(claim.session.team, str(entry.data.get("effect", "")))
+        if record is None or record.action != planning.KEEP_LESSON:
+            continue
+        words = await works.store.effect_text(record.team, record.id)
+        if words is not None:
+            memo |= lessons.accept({**claim.snapshot.memo, **memo}, words)
+    return memo

@@ -1,0 +1,101 @@
+"""The sweep: rings what is due, fills the slots of schedules. Beat starts it, and so does every worker; once suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from heinzelwerk import admission, errors
+from heinzelwerk.generation import ContractEntry
+from heinzelwerk.schedule import Schedule
+from heinzelwerk.session import Due
+from heinzelwerk.wake import Cause, Wake, WhenBusy, scheduled_key
+
+if TYPE_CHECKING:
+    from heinzelwerk.ports import Works
+
+log = structlog.get_logger("heinzelwerk.sweep")
+
+SLOTS_AT_ONCE = 200
+"""Missed slots that one pass fills; the schedule stays due for the rest, so that a long downtime is no storm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep did: doorbells rung and slots filled."""
+
+    rung: int = 0
+    slots: int = 0
+
+
+async def sweep(works: Works, *, start: int = 0) -> Swept:
+    """One pass over all teams, beginning with another one each time (`start` counts the passes)."""
+    teams = await works.store.teams()
+    rung = slots = 0
+    for index in range(len(teams)):
+        team = teams[(start + index) % len(teams)]
+        try:
+            did = await sweep_team(team, works)
+        except errors.StoreUnavailable:
+            raise
+        except errors.HeinzelwerkError as error:
+            # One team's trouble must not keep the others asleep.
+            log.warning("sweep failed", team=team, reason=str(error))
+            continue
+        rung, slots = rung + did.rung, slots + did.slots
+    return Swept(rung, slots)
+
+
+async def sweep_team(team: str, works: Works) -> Swept:
+    """One team: fill its due slots, then ring what is due."""
+    slots = 0
+    due_slots = await works.store.due(team, kind="slot")
+    if due_slots:
+        entries = await works.store.entries(team)
+        now = await works.store.now_ms()
+        for due in due_slots:
+            slots += await _fill(due, entries.get(due.name), now, works)
+    rung = [entry for entry in await works.store.ring(team) if entry.kind != "slot"]
+    if rung:
+        await works.bell.ring(rung)
+    return Swept(len(rung), slots)
+
+
+async def _fill(due: Due, entry: ContractEntry | None, now_ms: int, works: Works) -> int:
+    """Accept the wakes of all slots up to now, and move the schedule to the next one."""
+    if entry is None or entry.schedule is None or not entry.acts:
+        await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=None, wakes=())
+        return 0
+    schedule = Schedule.parse(entry.schedule, timezone=entry.timezone or str(works.timezone))
+    wakes, next_ms = _slots(schedule, due, now_ms)
+    filled = await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=next_ms, wakes=wakes)
+    if filled:
+        log.info("slots filled", team=due.team, session=f"{due.team}/{due.name}", slots=len(wakes), next_ms=next_ms)
+    return len(wakes) if filled else 0
+
+
+def _slots(schedule: Schedule, due: Due, now_ms: int) -> tuple[Sequence[Wake], int | None]:
+    """The wakes from the due slot up to now, at most a batch, and the slot after them."""
+    first = admission.at(due.due_ms)
+    slots = [first]
+    while len(slots) < SLOTS_AT_ONCE:
+        following = schedule.next_slot(slots[-1])
+        if following is None or int(following.timestamp() * 1000) > now_ms:
+            break
+        slots.append(following)
+    following = schedule.next_slot(slots[-1])
+    wakes = [
+        Wake(
+            team=due.team,
+            heinzel=due.name,
+            key=scheduled_key(due.name, slot.astimezone(first.tzinfo)),
+            cause=Cause.SCHEDULED,
+            when_busy=WhenBusy.MERGE,
+            slot=slot.astimezone(first.tzinfo),
+        )
+        for slot in slots
+    ]
+    return wakes, int(following.timestamp() * 1000) if following else None
