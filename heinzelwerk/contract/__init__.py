@@ -5,7 +5,10 @@
 
 from heinzelwerk.contract.definition import AgentSpec, Contract, InputSpec, OutputSpec, PublishSpec
 from heinzelwerk.contract.diagnostic import CODES, Diagnostic, Severity
+from heinzelwerk.contract.graph import Graph
 from heinzelwerk.contract.reader import SUFFIX, Reading, read
+from heinzelwerk.contract.sets import Installed, SetReport, check_set
+from heinzelwerk.contract.template import template
 
 __all__ = [
     "CODES",
@@ -13,10 +16,15 @@ __all__ = [
     "AgentSpec",
     "Contract",
     "Diagnostic",
+    "Graph",
     "InputSpec",
+    "Installed",
     "OutputSpec",
     "PublishSpec",
     "Reading",
+    "SetReport",
     "Severity",
+    "check_set",
     "read",
+    "template",
 ]

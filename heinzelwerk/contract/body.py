@@ -99,7 +99,7 @@ def _heading_name(text: str) -> str:
     stripped = text.rstrip()
     closing = _CLOSING.search(stripped)
     # `### ###` has no name but its hashes; everywhere else a closing run of hashes is no part of the name.
-    return stripped[: closing.start()].strip() if closing is not None and closing.start() > 0 else stripped.strip()
+    return stripped[: closing.start()].rstrip() if closing is not None and closing.start() > 0 else stripped
 
 
 def _fence_after(line: str, fence: str) -> str:

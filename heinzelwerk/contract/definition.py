@@ -130,7 +130,6 @@ def normalised(front: Frontmatter) -> dict[str, Any]:
     """The frontmatter as plain JSON values with defaults filled in, the same for the same meaning."""
     data = front.model_dump(mode="json", by_alias=True)
     hz = data["hz"]
-    hz["requires"] = [text.strip() for text in hz["requires"]]
     for key in _OURS:
         if key not in front.hz.model_fields_set:
             del hz[key]

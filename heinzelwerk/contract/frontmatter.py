@@ -33,6 +33,7 @@ Path = tuple[str | int, ...]
 _TAG = "tag:yaml.org,2002:"
 
 _SCALAR_TAGS = frozenset({f"{_TAG}{name}" for name in ("str", "bool", "int", "float", "null")} | {"!"})
+_TEXT_TAGS = frozenset({None, "!", f"{_TAG}str"})
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -160,7 +161,9 @@ class _Builder:
         found: dict[str, object] = {}
         while not isinstance(key_event := next(self.events), MappingEndEvent):
             line = _line(key_event)
-            key = _scalar(key_event) if isinstance(key_event, ScalarEvent) else None
+            # The tag alone decides: a key tagged !!int is refused as a key before its text is read as a number.
+            tagged = isinstance(key_event, ScalarEvent) and key_event.tag not in _TEXT_TAGS
+            key = _scalar(key_event) if isinstance(key_event, ScalarEvent) and not tagged else None
             if not isinstance(key, str):
                 raise _Refused(line, "HZC004", "the key is not text", "Put the key in quotes.")
             if key in found:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from heinzelwerk import forms, schedule
+from heinzelwerk import forms
+from heinzelwerk import schedule as schedules
 from heinzelwerk.contract import methods
 from heinzelwerk.contract.frontmatter import Path
 
@@ -28,7 +29,9 @@ _LONGEST_NAME = 64
 
 def _refuse(path: Path, message: str, hint: str = "") -> NoReturn:
     """Raise for a place below the mapping that is being validated."""
-    raise PydanticCustomError(PLACED, "{message}", {"message": message, "hint": hint, "path": path})
+    # pydantic renders the message itself, and cannot where it quotes half of a character pair.
+    words = message.encode("utf-8", "backslashreplace").decode()
+    raise PydanticCustomError(PLACED, "{message}", {"message": words, "hint": hint, "path": path})
 
 
 def contract_read(read: str) -> tuple[str, str, str] | None:
@@ -55,14 +58,8 @@ def _amount(value: object) -> object:
     return value
 
 
-def _schedule(text: str) -> str:
-    if (found := schedule.problem(text)) is not None:
-        raise PydanticCustomError(PLACED, "{message}", {"message": found.message, "hint": found.hint, "path": ()})
-    return text
-
-
 def _timezone(name: str) -> str:
-    schedule.zone(name)
+    schedules.zone(name)
     return name
 
 
@@ -159,7 +156,7 @@ def _methods_hint(capability: str) -> str:
 
 def _agree_arguments(args: dict[str, Any], method: methods.Method) -> None:
     takes = f"{method.read} takes {', '.join(method.arguments) or 'no arguments'}"
-    for name in args:
+    for name in sorted(args):
         if name not in method.arguments:
             _refuse(("args", name), f"unknown argument {name}", f"{takes}.")
     for name in method.arguments:
@@ -203,7 +200,7 @@ class Hz(_Mapping):
     schema_: Annotated[int, BeforeValidator(_schema)] = Field(alias="schema")
     title: Annotated[str, StringConstraints(min_length=1, max_length=80)]
     scope: Literal["personal", "team"] = "personal"
-    schedule: Annotated[str, AfterValidator(_schedule)] | None = None
+    schedule: str | None = None
     timezone: Annotated[str, AfterValidator(_timezone)] | None = None
     requires: list[str] = Field(default_factory=list)
     inputs: dict[Ident, Input] = Field(default_factory=dict)
@@ -219,6 +216,8 @@ class Hz(_Mapping):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.schedule is not None and (fault := schedules.problem(self.schedule)) is not None:
+            _refuse(("schedule",), fault.message, fault.hint)
         if forms.duration(self.timeout) > LONGEST_TIMEOUT:
             _refuse(("timeout",), f"{self.timeout} is longer than two hours", "Write at most 2h.")
         required = self._required()

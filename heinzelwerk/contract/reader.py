@@ -84,13 +84,26 @@ def stem(file_name: str) -> str:
 
 def read(data: bytes, *, file_name: str, namespace: str = "team", file: str | None = None) -> Reading:
     """Read a contract's bytes. `file_name` names the contract; `file` (default: the same) is shown in diagnostics."""
-    reading = Reading(
-        file=diagnostic.printable(file_name if file is None else file),
-        name=stem(file_name),
-        namespace=namespace,
+    reading = replace(
+        unread(file_name=file_name, namespace=namespace, file=file),
         sha256=f"sha256:{hashlib.sha256(data).hexdigest()}",
         last_line=data.count(b"\n") + 1,
     )
+    try:
+        return _read(data, reading, file_name=file_name)
+    except Exception as error:  # noqa: BLE001 - one file must never hide the others; the fault is ours and says so
+        message = f"reading the file failed unexpectedly: {type(error).__name__}"
+        hint = "Report it with the file; until then change what was edited last."
+        return reading.found((Finding(1, "HZC001", "file", message, hint),))
+
+
+def unread(*, file_name: str, namespace: str, file: str | None = None) -> Reading:
+    """A reading of a file whose bytes nobody has seen: no diagnostics yet, and no hash."""
+    shown = diagnostic.printable(file_name if file is None else file)
+    return Reading(file=shown, name=stem(file_name), namespace=namespace, sha256="")
+
+
+def _read(data: bytes, reading: Reading, *, file_name: str) -> Reading:
     content = source.decode(data)
     if not isinstance(content, str):
         return reading.found(content)
