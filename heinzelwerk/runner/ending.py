@@ -4,7 +4,7 @@ The order of the rules is the order of `Status`; each agent's own events were al
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
@@ -176,6 +176,11 @@ def warnings(reading: Reading, end: RunEnd, proxy: ProxyReport | None) -> tuple[
     if proxy is not None and proxy.turned_away:
         found.append(f"The proxy turned away: {'; '.join(proxy.turned_away)}.")
     return tuple(found)
+
+
+def with_text(reading: Reading, written: bytes) -> Reading:
+    """The reading with the report that the agent wrote to its file."""
+    return replace(reading, text=written.decode("utf-8", "replace"))
 
 
 def result_of(reading: Reading, end: RunEnd, proxy: ProxyReport | None, *, agent: AgentInfo) -> HandoffResult:

@@ -1,0 +1,413 @@
+"""One handoff from request to result: refuse what must not start, confine, meter, watch, and judge.
+
+The same for every agent; what differs is in its adapter. Nothing here retries: a run id is run once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+
+from heinzelwerk import handoff
+from heinzelwerk.handoff import AgentInfo, HandoffRequest, HandoffResult, OutputFile, Refusal, SandboxInfo, Usage
+from heinzelwerk.ports import Clock
+from heinzelwerk.runner import ending, install
+from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Adapter, Launch, Plan, RunnerSettings, choose_tools
+from heinzelwerk.runner.connect import ConnectProxy
+from heinzelwerk.runner.install import Installation, Probe
+from heinzelwerk.runner.meter import Meter, ProxyReport
+from heinzelwerk.runner.metering import Allowed, MeteringProxy
+from heinzelwerk.runner.reading import Reading
+from heinzelwerk.runner.serving import listening, serve
+from heinzelwerk.runner.transcript import Transcript, scrubber
+from heinzelwerk.runner.watching import Watcher
+from heinzelwerk.sandbox import place as places
+from heinzelwerk.sandbox import run as sandbox
+from heinzelwerk.sandbox import spec as spec_values
+from heinzelwerk.sandbox.place import Place
+from heinzelwerk.sandbox.spec import Backend, Ended, SandboxResult, SandboxSpec, Stream
+
+if TYPE_CHECKING:
+    from heinzelwerk.runner.mcp_server import TurnTool
+
+_PROBE = spec_values.Limits(timeout_s=60.0, idle_s=60.0, output_bytes=1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """Where runs take place on this machine, and what they are timed and named by."""
+
+    root: Path
+    """For the private directories of runs."""
+    transcripts: Path
+    """For transcripts while they grow: `<run id>/`. Whoever stored a result's transcript removes its directory."""
+    backend: Callable[[], Awaitable[Backend | spec_values.Refusal]]
+    """The sandbox that passed its self-test, or why there is none; the caller remembers the answer."""
+    clock: Clock
+    new_id: Callable[[], str]
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch."""
+        return self.clock.now().timestamp()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """Everything that was checked before anything starts."""
+
+    backend: Backend
+    installation: Installation
+    version: str | None
+    sha256: str
+    model: str
+    tools: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Model:
+    """The run's way to its model: the socket inside, and what was seen on it."""
+
+    socket: Path | None = None
+    report: Callable[[], ProxyReport | None] = field(default=lambda: None)
+    turned_away: Callable[[], Sequence[str]] = field(default=tuple)
+
+
+class SandboxedRunner:
+    """A coding agent behind the port `Runner`. Misconfiguration and stopped runs are results, not errors."""
+
+    def __init__(self, adapter: Adapter, settings: RunnerSettings, house: House) -> None:
+        self.name = adapter.name
+        self.adapter = adapter
+        self.settings = settings
+        self._house = house
+        self._probes: dict[tuple[str, int, int, int], Probe | Refusal] = {}
+
+    async def probe(self) -> Probe | Refusal:
+        """Which agent is installed, or what is wrong with it; asked once per binary. For `doctor` too."""
+        backend = await self._house.backend()
+        if isinstance(backend, spec_values.Refusal):
+            return Refusal(detail=backend.detail, fix=backend.fix)
+        find = self.adapter.find
+        found = install.locate_command(self.settings) if find is None else install.locate(find, self.settings)
+        if isinstance(found, Refusal):
+            return found
+        known = self._probes.get(found.identity)
+        if known is None:
+            known = await install.probe(found, find, self.settings, ask=self._ask(backend))
+            self._probes[found.identity] = known
+        # The binary may be the same and the arguments not.
+        return (
+            known
+            if isinstance(known, Refusal)
+            else Probe(version=known.version, sha256=known.sha256, installation=found)
+        )
+
+    def _ask(self, backend: Backend) -> install.Ask:
+        async def ask(argv: tuple[str, ...], read_only: tuple[Path, ...]) -> bytes:
+            told: list[bytes] = []
+            spec = SandboxSpec(argv=argv, read_only=read_only, out=False, limits=_PROBE)
+            async with places.place(backend, root=self._house.root, run_id=f"probe-{self._house.new_id()}") as place:
+                await sandbox.run(
+                    spec,
+                    place,
+                    on_line=lambda stream, line: told.append(line),
+                    stop=asyncio.Event(),
+                    now=self._house.wall_s,
+                )
+            return b"\n".join(told)
+
+        return ask
+
+    async def run(
+        self,
+        request: HandoffRequest,
+        *,
+        on_event: Callable[[str], None] = lambda line: None,
+        stop: Callable[[], bool] = lambda: False,
+        turn_tools: "Sequence[TurnTool]" = (),
+    ) -> HandoffResult:
+        """Run it once. `on_event` gets each scrubbed line of output; `stop` is asked five times a second."""
+        ready = await self._check(request, turn_tools)
+        if isinstance(ready, Refusal):
+            return handoff.refused(request, ready)
+        one = _Run(self, self._house, request, ready, turn_tools)
+        async with places.place(ready.backend, root=self._house.root, run_id=request.run_id) as place:
+            return await one.run(place, on_event=on_event, stop=stop)
+
+    async def _check(self, request: HandoffRequest, turn_tools: "Sequence[TurnTool]") -> _Ready | Refusal:
+        problem = handoff.check_request(request) or self._check_model(request) or self._check_tools(request, turn_tools)
+        if problem is not None:
+            return problem
+        tools = choose_tools(self.adapter, request, self.settings)
+        if isinstance(tools, Refusal):
+            return tools
+        probe = await self.probe()
+        if isinstance(probe, Refusal):
+            return probe
+        backend = await self._house.backend()
+        if isinstance(backend, spec_values.Refusal):
+            return Refusal(detail=backend.detail, fix=backend.fix)
+        return _Ready(
+            backend=backend,
+            installation=probe.installation,
+            version=probe.version or None,
+            sha256=probe.sha256,
+            model=request.model or self.settings.model or "",
+            tools=tools,
+        )
+
+    def _check_model(self, request: HandoffRequest) -> Refusal | None:
+        settings = self.settings
+        needs_model = self.adapter.find is not None
+        if needs_model and settings.access is None and settings.login is None:
+            return Refusal(
+                detail=f"The runner {self.name} has neither a key nor a login.",
+                fix="Set its key and base URL, or auth = login with a credentials directory.",
+            )
+        if settings.login is not None and not settings.login.credentials.is_dir():
+            return Refusal(
+                detail=f"The credentials directory {settings.login.credentials} is not there.",
+                fix="Log in once by hand with HOME set to that directory.",
+            )
+        model = request.model or settings.model
+        if needs_model and not model:
+            return Refusal(detail=f"The runner {self.name} has no model.", fix="Set its model, or pass --model.")
+        priced = settings.access is None or model is None or request.limits.max_usd is None
+        if not priced and settings.price(model or "", Usage(input=1), Decimal(0)) is None:
+            return Refusal(
+                detail=f"The model {model} has no price, so a limit in dollars cannot be kept.",
+                fix="Set its price in the settings' table of prices.",
+            )
+        return None
+
+    def _check_tools(self, request: HandoffRequest, turn_tools: "Sequence[TurnTool]") -> Refusal | None:
+        missing = sorted(set(request.turn_tools) - {tool.name for tool in turn_tools})
+        if missing:
+            return Refusal(
+                detail=f"The turn has no tools {', '.join(missing)}.", fix="Name read tools that the turn has."
+            )
+        if request.turn_tools and not self.adapter.turn_tools:
+            return Refusal(
+                detail=f"{self.name} has no MCP, so it cannot read through the turn.",
+                fix="Give it what it needs as files, or bind a runner that has MCP (claude-code, codex).",
+            )
+        return None
+
+
+class _Run:
+    """One run, from its open place to its result."""
+
+    def __init__(
+        self,
+        runner: SandboxedRunner,
+        house: House,
+        request: HandoffRequest,
+        ready: _Ready,
+        turn_tools: "Sequence[TurnTool]",
+    ) -> None:
+        self.adapter = runner.adapter
+        self.settings = runner.settings
+        self.house = house
+        self.request = request
+        self.ready = ready
+        self.turn_tools = [tool for tool in turn_tools if tool.name in request.turn_tools]
+        self.meter = Meter(
+            price=self.settings.price, max_usd=request.limits.max_usd, max_requests=request.limits.max_requests
+        )
+
+    async def run(self, place: Place, *, on_event: Callable[[str], None], stop: Callable[[], bool]) -> HandoffResult:
+        """Plan, serve, start, watch, judge."""
+        plan = self.adapter.plan(self.request, self._launch(place))
+        if isinstance(plan, Refusal):
+            return handoff.refused(self.request, plan)
+        scrub = scrubber(secrets=self._secrets(), paths={str(place.directory): "[run]", str(self.house.root): "[runs]"})
+        transcript = Transcript(
+            self.house.transcripts / self.request.run_id,
+            cap=self.request.limits.transcript_bytes,
+            scrub=scrub,
+            lean=self.adapter.lean,
+        )
+        reader = self.adapter.reader()
+        watcher = Watcher(reader, clock=self.house.clock, max_usd=self._agents_budget())
+
+        def on_line(stream: Stream, line: bytes) -> None:
+            reader.feed(line, stream)
+            transcript.add(line, stderr=stream == "stderr")
+            on_event(scrub(line).decode("utf-8", "replace"))
+
+        try:
+            async with self._model(place, plan, watcher) as model, self._tools(place, watcher) as tools_socket:
+                async with watcher.watch(
+                    stop, cut=lambda: (report := model.report()) is not None and report.cut is not None
+                ):
+                    ended = await sandbox.run(
+                        self._spec(plan, model.socket, tools_socket),
+                        place,
+                        on_line=on_line,
+                        stop=watcher.halt,
+                        now=self.house.wall_s,
+                        activity=lambda: watcher.last_traffic,
+                    )
+                return self._result(plan, reader.reading(), watcher, ended, model, transcript)
+        finally:
+            transcript.close()
+
+    def _launch(self, place: Place) -> Launch:
+        return Launch(
+            layout=place.layout,
+            argv=self.ready.installation.argv,
+            model=self.ready.model,
+            tools=self.ready.tools,
+            turn_tools=tuple(tool.name for tool in self.turn_tools),
+            settings=self.settings,
+        )
+
+    def _secrets(self) -> list[str]:
+        access = self.settings.access
+        return [PLACEHOLDER_KEY] if access is None else [PLACEHOLDER_KEY, access.key, *access.headers.values()]
+
+    def _agents_budget(self) -> Decimal | None:
+        """Where no proxy meters, the agent's own account of its cost is what can be held against the limit."""
+        return self.request.limits.max_usd if self.settings.access is None else None
+
+    @asynccontextmanager
+    async def _model(self, place: Place, plan: Plan, watcher: Watcher) -> AsyncIterator[_Model]:
+        access, login = self.settings.access, self.settings.login
+        path = place.directory / "model.sock"
+        async with AsyncExitStack() as stack:
+            if login is not None:
+                tunnel = ConnectProxy(login.hosts, on_traffic=watcher.traffic)
+                await stack.enter_async_context(tunnel.serve(path))
+                yield _Model(socket=path, turned_away=lambda: tunnel.turned_away)
+            elif access is not None:
+                timeout = httpx.Timeout(self.request.limits.timeout_s, connect=20.0)
+                client = await stack.enter_async_context(httpx.AsyncClient(timeout=timeout))
+                proxy = MeteringProxy(
+                    access=access,
+                    allowed=Allowed(wires=plan.wires, models=frozenset({self.ready.model})),
+                    meter=self.meter,
+                    client=client,
+                    on_traffic=watcher.traffic,
+                )
+                listener = stack.enter_context(listening(path))
+                await stack.enter_async_context(serve(proxy.app, listener))
+                yield _Model(socket=path, report=self.meter.report)
+            else:
+                yield _Model()
+
+    @asynccontextmanager
+    async def _tools(self, place: Place, watcher: Watcher) -> AsyncIterator[Path | None]:
+        if not self.turn_tools:
+            yield None
+            return
+        from heinzelwerk.runner import mcp_server  # here, because `mcp` is an extra
+
+        path = place.directory / "tools.sock"
+        async with mcp_server.serve_tools(self.turn_tools, path, on_traffic=watcher.traffic):
+            yield path
+
+    def _spec(self, plan: Plan, model_socket: Path | None, tools_socket: Path | None) -> SandboxSpec:
+        limits = self.request.limits
+        return SandboxSpec(
+            argv=plan.argv,
+            environment=plan.environment,
+            stdin=plan.stdin,
+            files={file.path: file.data for file in self.request.files},
+            home_files=plan.home_files,
+            home_from=None if self.settings.login is None else self.settings.login.credentials,
+            run_files=plan.run_files,
+            read_only=(*self.ready.installation.read_only, *self.settings.read_only),
+            out=self.request.output_dir,
+            model_socket=model_socket,
+            tools_socket=tools_socket,
+            limits=spec_values.Limits(
+                timeout_s=limits.timeout_s,
+                idle_s=limits.idle_s,
+                stop_grace_s=limits.stop_grace_s,
+                output_bytes=limits.output_bytes,
+                out_files=limits.out_files,
+                out_bytes=limits.out_bytes,
+            ),
+        )
+
+    def _result(
+        self,
+        plan: Plan,
+        reading: Reading,
+        watcher: Watcher,
+        ended: SandboxResult,
+        model: _Model,
+        transcript: Transcript,
+    ) -> HandoffResult:
+        written = next((file.data for file in ended.files if file.path == plan.report_file), None)
+        reading = reading if written is None else ending.with_text(reading, written)
+        agent = AgentInfo(name=self.adapter.name, version=self.ready.version, sha256=self.ready.sha256)
+        end = ending.RunEnd(
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            stopped_by=watcher.judged(ended.ended),
+            setup_failure=ended.detail if ended.ended is Ended.SETUP_FAILED else None,
+            max_usd=self.request.limits.max_usd,
+            exit_decides=self.adapter.find is None,
+        )
+        result = ending.result_of(reading, end, model.report(), agent=agent)
+        kept = transcript.close()
+        files = tuple(
+            OutputFile(path=file.path, bytes=len(file.data), sha256=file.sha256, data=file.data) for file in ended.files
+        )
+        return result.model_copy(
+            update={
+                "sandbox": self._confined(ended),
+                "model": self.ready.model or result.model,
+                "started_at": datetime.fromtimestamp(ended.started_at, UTC),
+                "duration_ms": ended.duration_ms,
+                "files": files,
+                "transcript": kept,
+                "warnings": (*result.warnings, *self._warnings(plan, ended, model)),
+                "hashes": self._hashes(plan, result.report, kept, files),
+            }
+        )
+
+    def _confined(self, ended: SandboxResult) -> SandboxInfo:
+        network = "provider-hosts" if self.settings.login is not None and ended.network == "model" else ended.network
+        return SandboxInfo(backend=ended.backend, version=ended.backend_version or None, network=network)
+
+    def _warnings(self, plan: Plan, ended: SandboxResult, model: _Model) -> list[str]:
+        found = [*plan.warnings, *ended.warnings]
+        found += [f"{skipped.path} in out/ was not taken: {skipped.reason}." for skipped in ended.skipped[:20]]
+        if self.settings.login is not None:
+            found.append("It ran with a login: usage and cost are the agent's own account.")
+        found += [f"The way out was refused: {target}." for target in model.turned_away()]
+        return found
+
+    def _hashes(
+        self, plan: Plan, report: str | None, kept: handoff.TranscriptInfo, files: Sequence[OutputFile]
+    ) -> dict[str, str]:
+        configuration = {**plan.home_files, **plan.run_files}
+        launch = {
+            "argv": handoff.sha256(handoff.canonical(list(plan.argv))),
+            "agent": self.ready.sha256,
+            "version": handoff.sha256((self.ready.version or "").encode()),
+            "model": handoff.sha256(self.ready.model.encode()),
+            "prices": handoff.sha256(handoff.canonical(self._prices())),
+            "sandbox": handoff.sha256(handoff.canonical([self.ready.backend.name, self.ready.backend.version])),
+            **{f"config:{name}": handoff.sha256(data) for name, data in configuration.items()},
+        }
+        after: Mapping[str, str | None] = {
+            "report": None if report is None else handoff.sha256(report.encode()),
+            "transcript": kept.sha256,
+            **{f"out:{file.path}": file.sha256 for file in files},
+        }
+        told = {name: value for name, value in after.items() if value is not None}
+        return {**handoff.input_hashes(self.request, launch=launch), **told}
+
+    def _prices(self) -> list[str]:
+        """The price of a million tokens of each kind: what the price rule says, whatever it is made of."""
+        million = (Usage(**{kind: 1_000_000}) for kind in ("input", "output", "cache_read", "cache_write"))
+        return [str(self.settings.price(self.ready.model, usage, None)) for usage in million]
