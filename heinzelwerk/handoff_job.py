@@ -9,6 +9,36 @@ from pydantic import BaseModel, ConfigDict, Field
 from heinzelwerk.ids import SessionId
 
 
+class Task(BaseModel):
+    """What a turn hands over, as its body keeps it: the prompt, the files it chose, the turn's read tools to serve."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str = Field(min_length=1, max_length=262_144)
+    files: dict[str, str] = Field(default_factory=dict)
+    turn_tools: tuple[str, ...] = ()
+
+
+def request_body(job_id: str) -> str:
+    """Where a job's Task lies in its turn's body."""
+    return f"handoff/{job_id}/request"
+
+
+def result_body(job_id: str) -> str:
+    """Where a job's result lies, as JSON: status, report, usage, cost, files with hashes; never the files' contents."""
+    return f"handoff/{job_id}/result"
+
+
+def transcript_body(job_id: str) -> str:
+    """Where the scrubbed transcript lies."""
+    return f"handoff/{job_id}/transcript"
+
+
+def file_body(job_id: str, path: str) -> str:
+    """Where a file lies that the agent left in `out/`."""
+    return f"handoff/{job_id}/out/{path}"
+
+
 class JobState(StrEnum):
     """Where a job is. A job whose worker died becomes interrupted; it is reported, never run again."""
 
@@ -18,7 +48,7 @@ class JobState(StrEnum):
 
 
 class JobRecord(BaseModel):
-    """One handoff as the turn asked for it. Task, files and results are bodies of the turn, named by `body`.
+    """One handoff as the turn asked for it. Task, files and results are bodies of the turn, named by the functions here.
 
     `wait` is the turn's wait item that the job's end fills with its status; `deadline_ms` (server time) counts from
     when it was queued. `max_micros` and `timeout_s` are its share of what remained when the response was stored.
@@ -33,7 +63,6 @@ class JobRecord(BaseModel):
     call: str
     wait: str
     runner: str
-    body: str
     max_micros: int | None = None
     timeout_s: float = Field(gt=0)
     created_ms: int = 0

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from heinzelwerk import contract, errors, looking_back, skilling
 from heinzelwerk.claim import Claim
 from heinzelwerk.contract import Contract
+from heinzelwerk.handoff_job import result_body
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.opening import FetchedInput, Opening
 from heinzelwerk.starting import contract_version
@@ -73,7 +74,7 @@ def _contract(raw: bytes, turn: TurnRecord) -> Contract:
 async def _answer(item: WaitItem, turn: TurnRecord, works: Works) -> str:
     """What the waiting call is answered with, as JSON text: a handoff's result, an effect's end, or the bare word."""
     if item.kind is WaitKind.JOB:
-        result = await works.store.body(turn.wake.session, turn.number, f"handoff/{item.id}/result")
+        result = await works.store.body(turn.wake.session, turn.number, result_body(item.id))
         if result is not None:
             return result.decode()
         return json.dumps({"status": item.value})
