@@ -1,0 +1,119 @@
+"""What waits for a person, as pure rules over effects and sessions: drafts, questions, caps, unknown ends, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from heinzelwerk.effect import EffectRecord, EffectState
+from heinzelwerk.session import POISON_CLAIMS, Overview
+from heinzelwerk.turn import TurnRecord, WaitKind
+
+
+class Waiting(StrEnum):
+    """What kind of attention an entry asks for."""
+
+    DRAFT = "draft"
+    QUESTION = "question"
+    BUDGET = "budget"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry of the inbox. Times are server milliseconds; `next` is the command that takes it out of the inbox."""
+
+    kind: Waiting
+    id: str
+    heinzel: str
+    turn: int
+    what: str
+    since_ms: int
+    until_ms: int | None
+    next: str
+
+
+def items(
+    *, undecided: Iterable[EffectRecord], recent: Iterable[EffectRecord], sessions: Iterable[Overview]
+) -> tuple[Item, ...]:
+    """All that waits for a person, oldest first, each once."""
+    found = [_draft(effect) for effect in undecided]
+    found += [_trouble(effect) for effect in recent if effect.state in (EffectState.UNKNOWN, EffectState.FAILED)]
+    for seen in sessions:
+        found += [item for turn in seen.turns for item in _waits(turn)]
+        found += _quarantine(seen)
+    return tuple(sorted({item.id: item for item in found}.values(), key=lambda item: (item.since_ms, item.id)))
+
+
+def _draft(effect: EffectRecord) -> Item:
+    return Item(
+        Waiting.DRAFT,
+        effect.id,
+        effect.heinzel,
+        effect.turn,
+        f"{effect.action} to {effect.target}",
+        effect.created_ms,
+        effect.expires_ms,
+        f"heinzelwerk approve {effect.id}",
+    )
+
+
+def _trouble(effect: EffectRecord) -> Item:
+    unknown = effect.state is EffectState.UNKNOWN
+    said = effect.reason or effect.seen or "no reason was stored"
+    return Item(
+        Waiting.UNKNOWN if unknown else Waiting.FAILED,
+        effect.id,
+        effect.heinzel,
+        effect.turn,
+        f"{effect.action} to {effect.target}: {said}",
+        effect.ended_ms or effect.started_ms or effect.created_ms,
+        None,
+        f"heinzelwerk resolve {effect.id} --as completed|failed|retry"
+        if unknown
+        else f"heinzelwerk wake {effect.heinzel}",
+    )
+
+
+def _waits(turn: TurnRecord) -> Iterator[Item]:
+    name = turn.wake.heinzel
+    for item in turn.waits:
+        if not item.open:
+            continue
+        if item.kind is WaitKind.QUESTION:
+            what, command = turn.report or "a question", f'heinzelwerk answer {name} --turn {turn.number} "..."'
+            yield Item(
+                Waiting.QUESTION,
+                f"{name}/{turn.number}",
+                name,
+                turn.number,
+                what,
+                turn.started_ms,
+                item.deadline_ms,
+                command,
+            )
+        elif item.kind is WaitKind.BUDGET:
+            what, command = turn.reason or "a cap is reached", f"heinzelwerk answer {name} --turn {turn.number} --raise"
+            yield Item(
+                Waiting.BUDGET,
+                f"{name}/{turn.number}/budget",
+                name,
+                turn.number,
+                what,
+                turn.started_ms,
+                item.deadline_ms,
+                command,
+            )
+
+
+def _quarantine(seen: Overview) -> Iterator[Item]:
+    why = seen.memo.get("quarantine")
+    if why or seen.dead_claims >= POISON_CLAIMS:
+        what = why or f"killed its worker {seen.dead_claims} times"
+        name = seen.session.heinzel
+        yield Item(
+            Waiting.QUARANTINE, f"{name}/quarantine", name, seen.last_turn, what, 0, None, f"heinzelwerk log {name}"
+        )

@@ -1,0 +1,123 @@
+import json
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heinzelwerk.event import Chain, Note
+from heinzelwerk.mail import Mail, MailKind
+from workers.show import timeline
+
+AT = datetime(2026, 11, 30, 20, 14, 3, tzinfo=UTC)
+
+
+def spine(*notes: Note) -> tuple[bytes, ...]:
+    return Chain().extend(notes, at=AT)[0]
+
+
+def test_a_turn_is_told_step_by_step() -> None:
+    """Each event is a row with what it cost; the turn's end sums it up in one sentence."""
+    rows = timeline.rows(
+        timeline.read(
+            spine(
+                Note(
+                    "turn.started",
+                    {
+                        "cause": "manual",
+                        "by": "ada",
+                        "as_of": "2026-11-30T20:14:03+00:00",
+                        "merged": 2,
+                        "pins": {"model": "offline", "contract": "sha256:" + "ab" * 32},
+                        "inputs": {"changes": "sha256:00"},
+                    },
+                    turn="docs/changelog/3",
+                ),
+                Note(
+                    "step.model",
+                    {"step": 1, "duration_ms": 812, "input_tokens": 1200, "output_tokens": 52, "cost_micros": 450},
+                    turn="docs/changelog/3",
+                ),
+                Note(
+                    "turn.ended",
+                    {
+                        "verdict": "completed",
+                        "reason": "",
+                        "report": "Wrote the week.",
+                        "requests": 2,
+                        "tool_calls": 1,
+                        "cost_micros": 0,
+                        "active_ms": 2100,
+                    },
+                    turn="docs/changelog/3",
+                ),
+            )
+        )
+    )
+    assert [row.what for row in rows] == ["turn started", "model", "turn ended"]
+    assert rows[0].detail == (
+        "manual · by ada · as of 2026-11-30T20:14:03 · model offline · contract abababababab · inputs changes · "
+        "took 2 waiting wakes along"
+    )
+    assert (rows[1].duration_ms, rows[1].tokens, rows[1].cost_micros) == (812, "1,200 in / 52 out", 450)
+    assert rows[2].detail == "completed · Wrote the week. · 2 requests, 1 tool call"
+    assert (rows[2].duration_ms, rows[2].cost_micros, rows[2].turn) == (2100, 0, 3)
+
+
+def test_a_kind_of_a_later_release_is_shown_with_its_facts() -> None:
+    """Nothing is hidden because this release does not know it."""
+    (row,) = timeline.rows(
+        timeline.read(
+            spine(Note("moon.phase", {"phase": "full", "seen_micros": 20_000, "hash_sha256": "f" * 64, "none": None}))
+        )
+    )
+    assert row.what == "moon phase"
+    assert row.detail == "hash sha256 ffffffffffff · phase full · seen micros $0.0200"
+
+
+def test_a_damaged_line_hides_nothing_behind_it() -> None:
+    """The rows before and after a line that is no event are there."""
+    first, second = spine(Note("a", {}), Note("b", {}))
+    rows = timeline.rows(timeline.read((first, b'{"half', second)))
+    assert [row.what for row in rows] == ["a", "DAMAGED LINE", "b"]
+
+
+@given(st.binary())
+def test_no_bytes_break_the_timeline(line: bytes) -> None:
+    """Whatever a spine holds, it is shown."""
+    assert len(timeline.rows(timeline.read((line,)))) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
+def test_no_data_breaks_the_timeline(data: object) -> None:
+    """Events of any release are shown, whatever their facts are."""
+    for kind in ("turn.started", "turn.ended", "turn.waiting", "effect.planned", "step.model", "x"):
+        whole = {
+            "usage": data,
+            "pins": data,
+            "inputs": data,
+            "items": data,
+            "merged": data,
+            "x": data,
+            "cost_micros": data,
+        }
+        line = json.dumps({"seq": 1, "ts": AT.isoformat(), "turn": "a/b/1", "kind": kind, "data": whole}).encode()
+        (row,) = timeline.rows(timeline.read((line,)))
+        assert row.at == AT
+
+
+def test_mail_on_its_way_is_part_of_what_people_are_shown() -> None:
+    """A steer that no commit has taken yet stands behind the spine, without its words."""
+    (entry,) = timeline.unread([Mail(id="m1", kind=MailKind.STEER, turn=2, text="secret words", by="ada")])
+    (row,) = timeline.rows([entry])
+    assert (row.what, row.turn, row.at, row.detail) == ("mail steer", 2, None, "by ada")
+
+
+def test_one_turn_is_picked_from_a_spine_of_many() -> None:
+    """`log --turn N` shows that turn and no other."""
+    lines = spine(Note("a", {}, turn="t/h/1"), Note("b", {}, turn="t/h/12"), Note("c", {}))
+    assert [entry.kind for entry in timeline.of_turn(timeline.read(lines), 12)] == ["b"]

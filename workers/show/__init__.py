@@ -1,0 +1,1 @@
+"""What people see: values in, lines out. Nothing here reads a store, a clock or a setting."""

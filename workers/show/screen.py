@@ -1,0 +1,128 @@
+"""Where output goes: results to stdout, everything else to stderr; colours only on a terminal, control characters never.
+
+Text from files, models and people is never markup and never control: every string goes through `ink` or `line`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+import pydantic_core
+from rich.console import Console, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from heinzelwerk.text import clean_text
+
+_PIPED_WIDTH = 100_000
+"""Columns where nobody looks: a pipe gets whole lines, whatever their length."""
+
+_HIDDEN = {
+    point: f"\\u{point:04x}" for point in (*range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F))
+}
+_HIDDEN |= {point: f"\\u{point:04x}" for point in range(0xD800, 0xE000)}
+_HIDDEN |= {point: f"\\u{point:04x}" for point in (0x2060, *range(0x2066, 0x206A), 0xFEFF)}
+
+
+def line(text: str) -> str:
+    """The text on one line without anything that moves a cursor, hides or reorders; blanks run together."""
+    return " ".join(_plain(text).split())
+
+
+def ink(text: str, style: str = "") -> Text:
+    """The text, cleaned, line breaks kept, tabs as blanks, to be printed as it stands in one style."""
+    return Text(_plain(text).expandtabs(4), style=style)
+
+
+def _plain(text: str) -> str:
+    """Cleaned; half a character pair, which no stream can encode, becomes a question mark."""
+    return clean_text(text.encode("utf-8", "replace").decode("utf-8"))
+
+
+def as_json(value: object) -> str:
+    """A JSON document for programs: two blanks of indentation, keys in the given order, no raw control character."""
+    plain = pydantic_core.to_jsonable_python(value, fallback=str)
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False).translate(_HIDDEN)
+
+
+class Screen:
+    """Two consoles: `result` and `data` write to stdout, `note` and `problem` to stderr."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self.out = _console(out)
+        self.err = _console(err)
+
+    def result(self, *parts: RenderableType) -> None:
+        """Print what was asked for."""
+        for part in parts:
+            self.out.print(_inked(part), soft_wrap=not isinstance(part, Table))
+
+    def data(self, value: object) -> None:
+        """Print what was asked for as JSON, nothing else on stdout."""
+        self.out.file.write(as_json(value) + "\n")
+        self.out.file.flush()
+
+    def raw(self, text: str) -> None:
+        """Print lines that a program reads back (exports): as they are, no colour, no wrapping."""
+        self.out.file.write(text)
+        self.out.file.flush()
+
+    def note(self, *parts: RenderableType) -> None:
+        """Say something beside the result: progress, what happens next."""
+        for part in parts:
+            self.err.print(_inked(part), soft_wrap=not isinstance(part, Table))
+
+    def problem(self, message: str, *, fix: str = "", details: Iterable[str] = ()) -> None:
+        """Say what failed, where and why, and what to do about it."""
+        self.err.print(Text.assemble(("error: ", "bold red"), ink(message)), soft_wrap=True)
+        for detail in details:
+            self.err.print(ink(f"  {line(detail)}"), soft_wrap=True)
+        if fix and fix not in message:
+            self.err.print(Text.assemble(("  fix: ", "bold"), ink(fix)), soft_wrap=True)
+
+
+def _inked(part: RenderableType) -> RenderableType:
+    return ink(part) if isinstance(part, str) else part
+
+
+def _console(file: TextIO) -> Console:
+    terminal = file.isatty()
+    return Console(
+        file=file,
+        force_terminal=terminal,
+        no_color=None if terminal else True,
+        color_system="auto" if terminal else None,
+        width=None if terminal else _PIPED_WIDTH,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Iterable[str | Text]],
+    *,
+    right: Iterable[int] = (),
+    least: Sequence[int] = (),
+    headings: bool = True,
+) -> Table:
+    """Rows in columns as wide as their content; those numbered in `right` are set to the right.
+
+    `least` gives the columns' least widths, so that tables printed one after another stand in line.
+    """
+    grid = Table(box=None, pad_edge=False, header_style=Style(bold=True), show_edge=False, show_header=headings)
+    at_right = frozenset(right)
+    widths = (*least, *([0] * len(columns)))
+    for number, heading in enumerate(columns):
+        grid.add_column(
+            Text(heading),
+            min_width=widths[number] or None,
+            justify="right" if number in at_right else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else ink(line(cell)) for cell in row))
+    return grid
