@@ -399,7 +399,7 @@ class MemoryStore:
             digest=digest,
             text=text,
             new_digest=new_digest,
-            reason=reason,
+            reason=reason[: rules.REASON_CHARS],
         )
         if reply.moved is Moved.DONE:
             for wake in wakes:
@@ -441,7 +441,7 @@ class MemoryStore:
             self._options,
             version=version,
             to=to,
-            reason=reason,
+            reason=reason[: rules.REASON_CHARS],
             revision=revision,
             seen=seen,
             retry_in_ms=retry_in_ms,

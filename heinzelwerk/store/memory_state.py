@@ -212,8 +212,9 @@ def inbox(session: SessionState) -> tuple[QueuedWake, ...]:
 def deliver(team: TeamState, heinzel: str, mail: Mail, now: int) -> None:
     """Put mail into a session's box, fill the item it names if that is open, and make the session due."""
     session = team.sessions.setdefault(heinzel, SessionState())
-    if mail.turn is not None and mail.fills is not None and mail.turn in session.turns:
-        session.fills.setdefault(mail.turn, {}).setdefault(mail.fills, mail.value or "")
+    turn = session.turns.get(mail.turn) if mail.turn is not None else None
+    if turn is not None and not turn.state.ended and mail.fills is not None:
+        session.fills.setdefault(turn.number, {}).setdefault(mail.fills, mail.value or "")
     session.mail.append(mail)
     team.due[f"session:{heinzel}"] = now
 

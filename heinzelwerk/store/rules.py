@@ -30,6 +30,8 @@ POLICY_CHANGED = "the policy no longer lets it go unattended: it waits for a per
 EARLIER_FIRST = "an earlier turn's effect on this target goes first"
 TARGET_IN_USE = "another effect writes to this target"
 INTERRUPTED = "interrupted"
+REASON_CHARS = 300
+"""Of a reason for an effect's end this much is kept; it travels as mail and stands on the spine."""
 
 
 def too_new(found: int, known: int) -> FormatTooNew:
@@ -84,7 +86,7 @@ def moved_mail(record: EffectRecord) -> Mail:
         "by": record.decided_by or None,
     }
     if record.reason:
-        data["reason"] = record.reason[:300]
+        data["reason"] = record.reason
     return Mail(
         id=f"effect/{record.id}/{record.version}",
         kind=MailKind.EFFECT_MOVED,
@@ -178,3 +180,13 @@ def seal_line(last: int, head: str, now_ms: int) -> bytes:
         "data": {"from": 1, "to": last, "count": last, "last": head},
     }
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+def is_seal(line: bytes) -> bool:
+    """Whether a line stands for sealed ones."""
+    return b'"kind":"spine.sealed"' in line and json.loads(line)["kind"] == "spine.sealed"
+
+
+def sealed_to(line: bytes) -> int:
+    """The last sequence number that a seal stands for."""
+    return int(json.loads(line)["data"]["to"])
