@@ -1,7 +1,7 @@
 """What the sandbox's tests share: backends of this machine, agents as scripts, and the same agents without a sandbox."""
 
 import asyncio
-import json
+import marshal
 import os
 import subprocess
 import sys
@@ -101,7 +101,8 @@ def outside(
     with public_directory() as scratch:
         front: list[str] = []
         if account is not None:
-            (scratch / "plan").write_text(json.dumps({"uid": account, "gid": account, "reach": [sys.base_prefix]}))
+            plan = {"uid": account, "gid": account, "reach": [os.path.realpath(sys.base_prefix)]}
+            (scratch / "plan").write_bytes(marshal.dumps(plan))
             front = [PYTHON, "-I", "-S", str(SCRIPTS / "enter.py"), str(scratch / "plan")]
         child = subprocess.Popen(
             [*front, *argv],

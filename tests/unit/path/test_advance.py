@@ -58,7 +58,8 @@ async def test_the_second_decision_is_told_who_decided() -> None:
     await apply.decide(house.TEAM, record.id, Decision.DECLINED, by="ada", works=home.works)
     reply = await apply.decide(house.TEAM, record.id, Decision.APPROVED, by="bob", works=home.works)
     assert reply.moved is Moved.ALREADY_DECIDED
-    assert reply.record is not None and reply.record.decided_by == "ada"
+    assert reply.record is not None
+    assert reply.record.decided_by == "ada"
     assert await apply.apply(house.TEAM, record.id, home.works) == EffectState.REFUSED.value
     assert home.wall.placed == []
 
@@ -101,7 +102,8 @@ async def test_an_unmet_item_places_nothing() -> None:
     did = await advance(PAGE, home.works)
     assert did.did == "skipped"
     turn = await home.store.turn(PAGE, 1)
-    assert turn is not None and "It says what the page says." in turn.reason
+    assert turn is not None
+    assert "It says what the page says." in turn.reason
     assert await home.store.effects(house.TEAM) == ()
 
 
