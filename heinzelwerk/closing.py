@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from heinzelwerk import admission, errors, ids, outcome, planning, text
 from heinzelwerk.claim import Claim
-from heinzelwerk.commit import After, Body, NewDraft
+from heinzelwerk.commit import After, Body, History, NewDraft
 from heinzelwerk.ending import (
     Ending,
     Failed,
@@ -26,11 +27,13 @@ from heinzelwerk.outcome import Outcome
 from heinzelwerk.planning import Planned
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
 from heinzelwerk.unchanged import Success
+from heinzelwerk.wake import Cause
 
 if TYPE_CHECKING:
     from heinzelwerk.ports import Works
 
 REPORT_CHARACTERS = 300
+FIRST_RETRY_S = 30.0
 QUESTION = "question"
 BUDGET = "budget"
 
@@ -48,6 +51,7 @@ class Verdict:
     bodies: tuple[Body, ...] = ()
     memo: dict[str, str] | None = None
     notes: tuple[Note, ...] = ()
+    anew: bool = False  # the turn runs again from its beginning: its stored history is dropped
 
 
 async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: Works) -> TurnRecord:
@@ -55,9 +59,12 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
 
     The outcome passes the contract's gate here: what it asks for is planned, not done.
     """
-    verdict = await _judge(claim, opening, ending, works)
+    verdict = _retried(claim, opening, await _judge(claim, opening, ending, works), ending)
     turn = _final(claim, opening, ending.tail, verdict)
-    others = tuple(record for record in claim.snapshot.turns if record.number != turn.number)
+    waiting = tuple(record for record in claim.snapshot.turns if record.number != turn.number)
+    superseded = _superseded(turn, waiting, now_ms=claim.now_ms())
+    gone = {record.number for record in superseded}
+    others = tuple(record for record in waiting if record.number not in gone)
     jobs = ending.jobs if isinstance(ending, Parked) else ()
     handed_back = isinstance(ending, HandedBack)
     notes = [*ending.tail.notes, *verdict.notes, *verdict.planned.notes]
@@ -67,25 +74,61 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
         notes.append(_waiting_note(turn))
     elif handed_back:
         notes.append(Note("turn.handed_back", {"segment": turn.segment}, turn=turn.id()))
+    notes.extend(ended_note(record, record.state, record.reason) for record in superseded)
+    ends = (*superseded, *((turn,) if turn.state.ended else ()))
     open_turns = (*others, *(() if turn.state.ended else (turn,)))
     await claim.commit(
         notes,
         after=After.HAND_BACK if handed_back else After.RELEASE,
-        turns=(turn,),
+        turns=(turn, *superseded),
         bodies=(*ending.tail.bodies, *verdict.bodies, *verdict.planned.bodies),
-        histories=(ending.tail.history,) if ending.tail.history else (),
+        histories=_history(turn, ending.tail, anew=verdict.anew),
         calls=ending.tail.calls,
         settle=ending.tail.settle,
         effects=verdict.planned.records,
         jobs=jobs,
         drafts=verdict.drafts,
         memo=verdict.memo or {},
-        ended_wakes=((turn.wake.id, turn.state.value),) if turn.state.ended else (),
-        expire_bodies=(turn.number,) if turn.state.ended else (),
+        ended_wakes=tuple((record.wake.id, record.state.value) for record in ends),
+        expire_bodies=tuple(record.number for record in ends),
         due_ms=admission.next_deadline_ms(open_turns),
         holds_session=admission.held(open_turns),
     )
     return turn
+
+
+def _retried(claim: Claim, opening: Opening, verdict: Verdict, ending: Ending) -> Verdict:
+    """A failure that the contract wants tried again waits a while and runs anew, under the same caps and keys."""
+    left = ending.tail.turn.retries_left
+    if verdict.state is not TurnState.FAILED or left == 0 or (isinstance(ending, Failed) and ending.final):
+        return verdict
+    tried = opening.contract.retries - left
+    item = WaitItem(
+        id=f"retry-{tried + 1}", kind=WaitKind.RETRY, deadline_ms=claim.now_ms() + _ms(FIRST_RETRY_S * 4**tried)
+    )
+    data = {"reason": verdict.reason, "tried": tried + 1, "of": opening.contract.retries}
+    note = Note("turn.retried", data, turn=opening.turn.id())
+    return Verdict(
+        TurnState.WAITING, verdict.reason, verdict.report, (item,), bodies=verdict.bodies, notes=(note,), anew=True
+    )
+
+
+def _superseded(turn: TurnRecord, waiting: Sequence[TurnRecord], *, now_ms: int) -> tuple[TurnRecord, ...]:
+    """Questions of earlier turns that nobody asked for end with the next such turn; a person's own chat keeps its own."""
+    if turn.wake.cause is Cause.ASKED or turn.state not in (TurnState.COMPLETED, TurnState.WAITING, TurnState.SKIPPED):
+        return ()
+    return tuple(
+        ended(record, TurnState.CANCELLED, f"its question was superseded by turn {turn.number}", now_ms=now_ms)
+        for record in waiting
+        if record.wake.cause is not Cause.ASKED
+        and any(item.kind is WaitKind.QUESTION and item.open for item in record.waits)
+    )
+
+
+def _history(turn: TurnRecord, tail: Tail, *, anew: bool) -> tuple[History, ...]:
+    if anew:
+        return (History(turn.number, 0, ()),)
+    return (tail.history,) if tail.history else ()
 
 
 async def _judge(claim: Claim, opening: Opening, ending: Ending, works: Works) -> Verdict:
@@ -187,7 +230,10 @@ def _final(claim: Claim, opening: Opening, tail: Tail, verdict: Verdict) -> Turn
             "reason": verdict.reason,
             "report": verdict.report or record.report,
             "waits": verdict.waits,
-            "active_ms": opening.turn.active_ms + used,
+            "active_ms": 0 if verdict.anew else opening.turn.active_ms + used,
+            "messages": 0 if verdict.anew else record.messages,
+            "retries_left": record.retries_left - 1 if verdict.anew else record.retries_left,
+            "counters": {} if verdict.anew else record.counters,
             "ended_ms": claim.now_ms() if verdict.state.ended else None,
         }
     )

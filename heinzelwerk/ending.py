@@ -54,11 +54,15 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The turn cannot go on: `reason` is one short sentence for the spine, `detail` the full text for the body."""
+    """The turn cannot go on: `reason` is one short sentence for the spine, `detail` the full text for the body.
+
+    `final` says that running it anew (`hz.retries`) would end the same way: a loop, a model without a price or a key.
+    """
 
     tail: Tail
     reason: str
     detail: str = ""
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

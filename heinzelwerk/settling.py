@@ -67,8 +67,6 @@ def _ends(found: Sorted) -> list[_End]:
             ends.append(_End(turn, TurnState.BUDGET, "nobody raised the budget in time"))
         elif any(item.kind is WaitKind.QUESTION and item.value == "expired" for item in turn.waits):
             ends.append(_End(turn, TurnState.TIMEOUT, "nobody answered the question in time"))
-        elif any(item.kind is WaitKind.QUESTION and item.value == "superseded" for item in turn.waits):
-            ends.append(_End(turn, TurnState.CANCELLED, "its question was superseded by a later turn's"))
     return ends
 
 

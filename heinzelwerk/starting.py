@@ -81,7 +81,8 @@ class _Start:
             raw, text = await self._contract()
             skills = await skilling.for_contract(text, self.wake.team, self.works)
             accepted = lessons.accepted(self.claim.snapshot.memo)
-            self.turn = self.turn.model_copy(update={"pins": self._pins(text, skills, accepted)})
+            pins = self._pins(text, skills, accepted)
+            self.turn = self.turn.model_copy(update={"pins": pins, "retries_left": text.retries})
             as_of = admission.at(self.turn.as_of_ms)
             inputs = await gathering.gather(text, team=self.wake.team, as_of=as_of, works=self.works)
         except (errors.GiveUp, errors.ReadFailed, errors.ProviderUnavailable) as error:

@@ -149,8 +149,7 @@ class TurnRecord(BaseModel):
     ended_ms: int | None = None
     reason: str = ""
     report: str = ""
-    retry_of: int | None = None
-    retries_left: int = 0
+    retries_left: int = 0  # of the contract's `retries`: runs anew after a failure, under the same caps
 
     @property
     def holds_session(self) -> bool:
