@@ -106,8 +106,11 @@ def _retried(claim: Claim, opening: Opening, verdict: Verdict, ending: Ending) -
     item = WaitItem(
         id=f"retry-{tried + 1}", kind=WaitKind.RETRY, deadline_ms=claim.now_ms() + _ms(FIRST_RETRY_S * 4**tried)
     )
-    data = {"reason": verdict.reason, "tried": tried + 1, "of": opening.contract.retries}
-    note = Note("turn.retried", data, turn=opening.turn.id())
+    note = Note(
+        "turn.retried",
+        {"reason": verdict.reason, "tried": tried + 1, "of": opening.contract.retries},
+        turn=opening.turn.id(),
+    )
     return Verdict(
         TurnState.WAITING, verdict.reason, verdict.report, (item,), bodies=verdict.bodies, notes=(note,), anew=True
     )
@@ -166,7 +169,7 @@ async def _finished(claim: Claim, opening: Opening, ending: Finished, works: Wor
         reason = text.clean_line(f"not done: {unmet[0]}" + (f" (and {len(unmet) - 1} more)" if unmet[1:] else ""))
         return Verdict(TurnState.SKIPPED, reason, report, bodies=(body, reply))
     planned = await planning.plan(opening, found, works)
-    drafts = ()
+    drafts: tuple[NewDraft, ...] = ()
     if found.draft is not None:
         words = text.clean_text(found.draft.text)
         drafts = (NewDraft(found.draft.output, turn.number, words, ids.digest(words)),)
