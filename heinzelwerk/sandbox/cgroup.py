@@ -63,6 +63,15 @@ def open_group(parent: Path, name: str, limits: Limits) -> Group | None:
     return Group(path, tuple(enforced))
 
 
+def bounds(parent: Path) -> bool:
+    """Whether groups below `parent` can bound processes or memory."""
+    try:
+        controllers = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
+    except OSError:
+        return False
+    return bool({"pids", "memory"} & set(controllers))
+
+
 def own_group() -> Path | None:
     """This worker's own cgroup v2 directory, if a child can be made and killed in it; None elsewhere."""
     try:

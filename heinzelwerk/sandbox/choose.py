@@ -13,6 +13,7 @@ import pwd
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,30 +151,28 @@ async def _candidate(base: Backend, name: BackendName, bwrap: Path | None) -> Ba
 async def self_test(backend: Backend, *, root: Path) -> str | None:
     """Run the canaries through a backend; what it let through or why it did not run, or None when it confines."""
     run_id = f"self-test-{backend.name}-{os.getpid()}"
-    canary = _canary(root, run_id)
-    unix = root / f"{run_id}.sock"
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as path_socket:
+    # Not below `root`: a unix socket's path is short, and an operator's directory may be long.
+    with tempfile.TemporaryDirectory(prefix="hw-canary-") as public, socket.socket(socket.AF_UNIX) as by_path:
         try:
-            path_socket.bind(str(unix))
-            path_socket.listen()
-            unix.chmod(0o666)
-            # In a pid namespace the worker's number is somebody else's: there is nothing to ask there.
-            worker = os.getpid() if backend.name == "landlock" else 0
-            words = (str(canary), str(tcp.getsockname()[1]), str(unix), str(worker))
-            return await _try(backend, root=root, run_id=run_id, words=words)
+            canary = _canary(public, by_path)
+            with socket.create_server(("127.0.0.1", 0)) as tcp:
+                # In a pid namespace the worker's number is somebody else's: there is nothing to ask there.
+                worker = os.getpid() if backend.name == "landlock" else 0
+                words = (canary, str(tcp.getsockname()[1]), by_path.getsockname(), str(worker))
+                return await _try(backend, root=root, run_id=run_id, words=words)
         except (OSError, HeinzelwerkError) as error:
             return str(error)
-        finally:
-            canary.unlink(missing_ok=True)
-            unix.unlink(missing_ok=True)
 
 
-def _canary(root: Path, run_id: str) -> Path:
-    root.mkdir(mode=0o711, parents=True, exist_ok=True)
-    canary = root / f"{run_id}.canary"
+def _canary(directory: str, by_path: socket.socket) -> str:
+    """A file and a listening socket in `directory` that every account of the machine can reach."""
+    canary, service = Path(directory, "canary"), Path(directory, "service")
     canary.write_text("readable by everybody", encoding="ascii")
-    canary.chmod(0o644)
-    return canary
+    by_path.bind(str(service))
+    by_path.listen()
+    for path, mode in ((directory, 0o755), (canary, 0o644), (service, 0o666)):
+        os.chmod(path, mode)
+    return str(canary)
 
 
 async def _try(backend: Backend, *, root: Path, run_id: str, words: Sequence[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Launch:
 def prepare(spec: SandboxSpec, place: Place, *, control: int, status: int) -> Launch:
     """Write the plan of a filled place and compose its command. `control`, `status`: the child's ends of two pipes."""
     _check(spec)
-    shim = (str(place.backend.python), "-I", "-S", f"{place.layout.run}/shim.py", f"{place.layout.run}/plan.json")
+    shim = (str(place.backend.python), "-I", "-S", f"{place.layout.run}/shim.py", f"{place.layout.run}/plan")
     plan: dict[str, object] = {
         "argv": list(spec.argv),
         "work": place.layout.work,
@@ -52,7 +52,7 @@ def prepare(spec: SandboxSpec, place: Place, *, control: int, status: int) -> La
         }
         plan |= {"fence": landlock.rules(spec, place) if place.backend.name == "landlock" else None}
         argv = shim
-    (place.directory / "run/plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    (place.directory / "run/plan").write_bytes(marshal.dumps(plan))
     return Launch(
         argv=(*_drop(spec, place), *argv),
         environment=_environment(spec, place),
@@ -70,7 +70,7 @@ def _drop(spec: SandboxSpec, place: Place) -> tuple[str, ...]:
             os.chown(path, account.uid, account.gid)
     plan = place.entry
     wanted = {"uid": account.uid, "gid": account.gid, "reach": bubblewrap.reach(spec, place)}
-    plan.write_text(json.dumps(wanted), encoding="utf-8")
+    plan.write_bytes(marshal.dumps(wanted))
     return (str(place.backend.python), "-I", "-S", str(SCRIPTS / "enter.py"), str(plan))
 
 

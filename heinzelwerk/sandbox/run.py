@@ -8,15 +8,14 @@ belt, is tied to the starting thread.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heinzelwerk.sandbox import cgroup, collect, launch, leftovers, streams
 from heinzelwerk.sandbox import place as places
@@ -24,6 +23,7 @@ from heinzelwerk.sandbox.launch import Launch
 from heinzelwerk.sandbox.place import Place
 from heinzelwerk.sandbox.spec import Ended, SandboxResult, SandboxSpec, Stream
 
+T = TypeVar("T")
 OnLine = Callable[[Stream, bytes], None]
 
 TICK_S = 1.0
@@ -37,23 +37,22 @@ EXIT_GRACE_S = 2.0
 class Child(threading.Thread):
     """The thread that starts the sandbox and waits for its end; the sandbox dies with this thread."""
 
-    def __init__(self, command: Launch, stdio: tuple[int, int, int]) -> None:
+    def __init__(self, command: Launch, theirs: Mapping[str, int]) -> None:
         super().__init__(name="sandbox", daemon=True)
         self.command = command
-        self.stdio = stdio
+        self.theirs = theirs
         self.loop = asyncio.get_running_loop()
         self.started: asyncio.Future[int] = self.loop.create_future()
         self.ended: asyncio.Future[int] = self.loop.create_future()
 
     def run(self) -> None:
-        """Start, report the pid, wait, report the code."""
-        stdin, stdout, stderr = self.stdio
+        """Start, close the child's ends here, report the pid, wait, report the code."""
         try:
             child = subprocess.Popen(
                 self.command.argv,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
+                stdin=self.theirs["stdin"],
+                stdout=self.theirs["stdout"],
+                stderr=self.theirs["stderr"],
                 env=dict(self.command.environment),
                 cwd="/",
                 pass_fds=self.command.inherited,
@@ -63,6 +62,9 @@ class Child(threading.Thread):
             self._tell(self.started.set_exception, error)
             self._tell(self.ended.set_result, -1)
             return
+        finally:
+            for descriptor in self.theirs.values():
+                os.close(descriptor)
         self._tell(self.started.set_result, child.pid)
         self._tell(self.ended.set_result, child.wait())
 
@@ -92,7 +94,9 @@ class Watch:
         self.last_output = self.began = time.monotonic()
         self.over: asyncio.Event = asyncio.Event()
         self.ready: asyncio.Event = asyncio.Event()
-        self.reported: dict[str, Any] = {}
+        self.reported: dict[str, int] = {}
+        self.reported_error = ""
+        self.failure: Exception | None = None
         self.last_words: list[bytes] = []
 
     def count(self, size: int) -> None:
@@ -104,19 +108,31 @@ class Watch:
 
     def stdout(self, line: bytes) -> None:
         """One line for the caller."""
-        if not self.over.is_set():
-            self.on_line("stdout", line)
+        self.give("stdout", line)
 
     def stderr(self, line: bytes) -> None:
         """One line for the caller; before the agent has started it may be the sandbox's own complaint."""
         if "started" not in self.reported:
             self.last_words = [*self.last_words, line][-5:]
-        if not self.over.is_set():
-            self.on_line("stderr", line)
+        self.give("stderr", line)
+
+    def give(self, stream: Stream, line: bytes) -> None:
+        """Call the caller; what it raises ends the run and is raised there again."""
+        if self.over.is_set():
+            return
+        try:
+            self.on_line(stream, line)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            self.failure = error
+            self.over.set()
 
     def status(self, line: bytes) -> None:
-        """One line of the supervisor."""
-        self.reported |= json.loads(line)
+        """One line of the supervisor; anything else on this pipe is not ours and is ignored."""
+        word, _, value = line.decode("utf-8", "replace").partition(" ")
+        if word == "error":
+            self.reported_error = value
+        elif value.isdigit():
+            self.reported.setdefault(word, int(value))
         self.ready.set()
 
     @property
@@ -154,18 +170,14 @@ class Run:
         self.control = ours.pop("control")
         try:
             command = launch.prepare(self.spec, self.place, control=theirs["control"], status=theirs["status"])
-            self.child = Child(command, (theirs["stdin"], theirs["stdout"], theirs["stderr"]))
-            self.child.start()
-            pid = await asyncio.shield(self.child.started)
         except BaseException:
-            for descriptor in ours.values():
+            for descriptor in (*ours.values(), *theirs.values()):
                 os.close(descriptor)
             raise
-        finally:
-            for descriptor in theirs.values():
-                os.close(descriptor)
+        self.child = Child(command, theirs)
+        self.child.start()
         await self._attach(ours)
-        await self._let_go(pid)
+        await self._let_go(await asyncio.shield(self.child.started))
 
     async def _attach(self, ours: dict[str, int]) -> None:
         watch = self.watch
@@ -183,7 +195,10 @@ class Run:
         """Write down who runs, move it into its cgroup while it waits, and say go."""
         parent = self.place.backend.cgroup
         if parent is not None:
-            self.group = cgroup.open_group(parent, self.place.run_id, self.spec.limits)
+            # Moving processes costs the kernel some 5 ms each: not where a pid namespace kills as well and nothing
+            # is bounded.
+            useful = self.place.backend.name != "bubblewrap" or cgroup.bounds(parent)
+            self.group = cgroup.open_group(parent, self.place.run_id, self.spec.limits) if useful else None
         path = None if self.group is None else self.group.path
         leftovers.write_record(self.place.directory, child=pid, cgroup=path)
         if self.group is not None:
@@ -242,7 +257,8 @@ class Run:
         if self.group is not None:
             self.group.kill()
         await asyncio.wait({self.child.ended})
-        await asyncio.wait({lines.ended for lines in self.outputs}, timeout=EXIT_GRACE_S)
+        if self.outputs:
+            await asyncio.wait([lines.ended for lines in self.outputs], timeout=EXIT_GRACE_S)
 
     def close(self) -> None:
         """Let go of everything; kills what still runs."""
@@ -278,13 +294,14 @@ async def run(
     """Run the agent once and return when it and all that it started are dead, with what it left in `out/`.
 
     `on_line(stream, line)` gets every line without its `\\n`, on the event loop. `stop` ends the run gracefully.
+    What `on_line` raises ends the run and is raised here.
     `now` gives the wall clock in seconds; `activity` the `time.monotonic()` of the last traffic with the model, which
     counts as a sign of life beside output. Cancelling kills at once. Raises Refused for a malformed request; whatever
     happens later is in the result.
     """
     watch = Watch(spec, on_line, activity)
     started_at = now()
-    warnings = await asyncio.to_thread(places.fill, place, spec)
+    warnings = await _whole(asyncio.to_thread(places.fill, place, spec))
     one = Run(spec, place, watch)
     try:
         await one.start()
@@ -295,6 +312,8 @@ async def run(
         ended = Ended.SETUP_FAILED
     finally:
         await asyncio.shield(_abandon(one))
+    if watch.failure is not None:
+        raise watch.failure
     return await _result(one, _judged(ended, watch), started_at=started_at, warnings=warnings)
 
 
@@ -304,6 +323,16 @@ async def _abandon(one: Run) -> None:
     if child is not None and child.is_alive():
         await one.bring_down(grace_s=0)
     one.close()
+
+
+async def _whole(work: Coroutine[Any, Any, T]) -> T:
+    """Await work on a thread to its end even when cancelled: the directory it works on is removed after that."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _grace(ended: Ended, spec: SandboxSpec) -> float:
@@ -324,7 +353,7 @@ def _judged(ended: Ended, watch: Watch) -> Ended:
 async def _result(one: Run, ended: Ended, *, started_at: float, warnings: Sequence[str]) -> SandboxResult:
     watch, place, spec = one.watch, one.place, one.spec
     duration_ms = round((time.monotonic() - watch.began) * 1000)
-    files, skipped = await asyncio.to_thread(collect.collect, place.out, spec.limits) if spec.out else ((), ())
+    files, skipped = await _whole(asyncio.to_thread(collect.collect, place.out, spec.limits)) if spec.out else ((), ())
     return SandboxResult(
         ended=ended,
         exit_code=watch.reported.get("exit"),
@@ -351,7 +380,7 @@ def _network(spec: SandboxSpec, place: Place) -> Any:
 def _detail(ended: Ended, watch: Watch) -> str:
     if ended is Ended.SETUP_FAILED:
         words = [line.decode("utf-8", "replace").strip() for line in watch.last_words]
-        return watch.reported.get("error") or " / ".join(word for word in words if word) or "the sandbox did not start"
+        return watch.reported_error or " / ".join(word for word in words if word) or "the sandbox did not start"
     limits = watch.limits
     return {
         Ended.TIMEOUT: f"not finished after {limits.timeout_s:g} s",

@@ -1,6 +1,6 @@
 """Become an unprivileged account and exec: how a worker that runs as root starts a sandbox.
 
-Usage: enter.py PLAN.json ARGV... The plan: uid, gid, reach (host paths that ARGV will need).
+Usage: enter.py PLAN ARGV... The plan: uid, gid, reach (host paths that ARGV will need).
 
 Inside a user namespace made by root, an outside uid 0 stays behind every mapped id, and bound files are read with
 its rights; so the account changes first. What lies below a directory that only root may enter (an interpreter in
@@ -9,7 +9,7 @@ which such a directory holds the needed paths and nothing else; where it may not
 """
 
 import ctypes
-import json
+import marshal
 import os
 import stat
 import sys
@@ -97,8 +97,8 @@ def main(plan: "dict[str, Any]", argv: "list[str]") -> None:
 
 if __name__ == "__main__":
     try:
-        with open(sys.argv[1], encoding="utf-8") as file:
-            main(json.load(file), sys.argv[2:])
+        with open(sys.argv[1], "rb") as file:
+            main(marshal.load(file), sys.argv[2:])  # noqa: S302 - written by the worker, in a directory of its own
     except OSError as problem:
         sys.stderr.write(f"cannot drop root: {problem}\n")
         sys.exit(125)
