@@ -9,13 +9,11 @@ from heinzelwerk.runner.transcript import keep_all
 
 # Given files can run code outside any tool permission (hooks, key helpers, MCP servers of a directory): `-p` skips the
 # question whether the directory is trusted. Each of these closes one such way.
-_ISOLATION = (
-    "--safe-mode",
-    "--restricted",
-    "--disable-slash-commands",
-    "--strict-mcp-config",
-    "--no-session-persistence",
-)
+_ISOLATION = ("--restricted", "--disable-slash-commands", "--strict-mcp-config", "--no-session-persistence")
+_SAFE_MODE = ("--safe-mode",)
+# Safe mode leaves out every MCP server, ours too. Without it, no settings at all are read instead: the same hostile
+# directory was seen to run nothing and to reach no prompt either way.
+_NO_SETTINGS = ("--setting-sources", "")
 
 
 class ClaudeCode:
@@ -24,7 +22,16 @@ class ClaudeCode:
     name = "claude-code"
     find = Find(
         name="claude",
-        flags=(*_ISOLATION, "--tools", "--allowed-tools", "--permission-mode", "--max-budget-usd", "--mcp-config"),
+        flags=(
+            *_ISOLATION,
+            *_SAFE_MODE,
+            _NO_SETTINGS[0],
+            "--tools",
+            "--allowed-tools",
+            "--permission-mode",
+            "--max-budget-usd",
+            "--mcp-config",
+        ),
         versions=((2, 1, 332), (2, 2, 0)),
     )
     read_tools = ("Read", "Grep", "Glob")
@@ -41,6 +48,7 @@ class ClaudeCode:
         mcp = self._mcp(launch)
         allowed = [*launch.tools, *(f"mcp__{TOOLS_SERVER}__{tool}" for tool in launch.turn_tools)]
         argv = [*launch.argv, "-p", "--output-format", "stream-json", "--verbose", *_ISOLATION]
+        argv += _SAFE_MODE if mcp is None else _NO_SETTINGS
         argv += ["--permission-mode", "dontAsk", "--tools", ",".join(launch.tools)]
         argv += ["--allowed-tools", ",".join(allowed), "--model", launch.model]
         run_files = {}

@@ -53,9 +53,9 @@ class CodexReader:
                 self._usage = _usage(event.get("usage")) or self._usage
             case "turn.failed":
                 self._final = "error"
-                self._trouble = lines.text(lines.mapping(event.get("error")).get("message")) or self._trouble
+                self._trouble = _words(lines.mapping(event.get("error")).get("message")) or self._trouble
             case "error":
-                self._trouble = lines.text(event.get("message")) or self._trouble
+                self._trouble = _words(event.get("message")) or self._trouble
 
     def _item(self, item: dict[str, Any], *, completed: bool) -> None:
         kind = item.get("type")
@@ -90,6 +90,13 @@ class CodexReader:
             usage=self._usage,
             tools=self._tools.counts(),
         )
+
+
+def _words(message: object) -> str:
+    """The message, or what the provider said where the message is its whole answer."""
+    told = lines.text(message)
+    answer = lines.mapping(lines.event(told.encode())) if told.startswith("{") else {}
+    return lines.text(lines.mapping(answer.get("error")).get("message")) or told
 
 
 def _tool_name(item: dict[str, Any]) -> str:

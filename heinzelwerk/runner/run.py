@@ -87,6 +87,7 @@ class SandboxedRunner:
         self.settings = settings
         self._house = house
         self._probes: dict[tuple[str, int, int, int], Probe | Refusal] = {}
+        self._probing = asyncio.Lock()
 
     async def probe(self) -> Probe | Refusal:
         """Which agent is installed, or what is wrong with it; asked once per binary. For `doctor` too."""
@@ -97,10 +98,11 @@ class SandboxedRunner:
         found = install.locate_command(self.settings) if find is None else install.locate(find, self.settings)
         if isinstance(found, Refusal):
             return found
-        known = self._probes.get(found.identity)
-        if known is None:
-            known = await install.probe(found, find, self.settings, ask=self._ask(backend))
-            self._probes[found.identity] = known
+        async with self._probing:
+            known = self._probes.get(found.identity)
+            if known is None:
+                known = await install.probe(found, find, self.settings, ask=self._ask(backend))
+                self._probes[found.identity] = known
         # The binary may be the same and the arguments not.
         return (
             known
@@ -238,6 +240,7 @@ class _Run:
 
         def on_line(stream: Stream, line: bytes) -> None:
             reader.feed(line, stream)
+            watcher.heard()
             transcript.add(line, stderr=stream == "stderr")
             on_event(scrub(line).decode("utf-8", "replace"))
 
@@ -351,7 +354,7 @@ class _Run:
         end = ending.RunEnd(
             exit_code=ended.exit_code,
             signal=ended.signal,
-            stopped_by=watcher.judged(ended.ended),
+            stopped_by=watcher.judged(ended.ended, self.request.limits),
             setup_failure=ended.detail if ended.ended is Ended.SETUP_FAILED else None,
             max_usd=self.request.limits.max_usd,
             exit_decides=self.adapter.find is None,

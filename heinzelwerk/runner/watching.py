@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
 
+from heinzelwerk.handoff import Limits
 from heinzelwerk.ports import Clock
 from heinzelwerk.runner.ending import StoppedBy
 from heinzelwerk.runner.reading import Reader
@@ -24,15 +25,23 @@ class Watcher:
         self._reader = reader
         self._clock = clock
         self._max_usd = max_usd
+        self._began = clock.monotonic()
+        self._ended_at: float | None = None
         self._why: StoppedBy | None = None
 
     def traffic(self) -> None:
         """Something passed between the agent and its model, or its tools."""
         self.last_traffic = self._clock.monotonic()
 
+    def heard(self) -> None:
+        """The reader was given a line; call it after each."""
+        if self._ended_at is None and self._reader.ended:
+            self._ended_at = self._clock.monotonic()
+
     @asynccontextmanager
     async def watch(self, stop: Callable[[], bool], *, cut: Callable[[], bool]) -> AsyncIterator[None]:
         """Look around for as long as the block lasts. `cut`: whether the proxy has refused for the budget."""
+        self._began = self._clock.monotonic()
         looking = asyncio.create_task(self._look(stop, cut))
         try:
             yield
@@ -41,21 +50,23 @@ class Watcher:
             await asyncio.gather(looking, return_exceptions=True)
 
     async def _look(self, stop: Callable[[], bool], cut: Callable[[], bool]) -> None:
-        ended_at: float | None = None
+        cut_at: float | None = None
         while self._why is None:
             if stop():
                 self._why = "person"
             elif self._over_budget():
                 self._why = "budget"
-            elif self._reader.ended or cut():
-                ended_at = ended_at or self._clock.monotonic()
-                if self._clock.monotonic() - ended_at >= LINGER_S:
-                    self._why = "after_end" if self._reader.ended else "budget"
-            else:
-                ended_at = None
+            elif self._reader.ended and self._since(self._ended_at) >= LINGER_S:
+                self._why = "after_end"
+            elif cut():
+                cut_at = cut_at or self._clock.monotonic()
+                self._why = "budget" if self._since(cut_at) >= LINGER_S else None
             if self._why is None:
                 await asyncio.sleep(TICK_S)
         self.halt.set()
+
+    def _since(self, moment: float | None) -> float:
+        return 0.0 if moment is None else self._clock.monotonic() - moment
 
     def _over_budget(self) -> bool:
         if self._max_usd is None:
@@ -63,17 +74,19 @@ class Watcher:
         cost = self._reader.reading().cost_usd
         return cost is not None and cost > self._max_usd
 
-    def judged(self, ended: Ended) -> StoppedBy | None:
-        """Who ended the run, given how the sandbox saw it end."""
+    def judged(self, ended: Ended, limits: Limits) -> StoppedBy | None:
+        """Who ended the run, given how the sandbox saw it end.
+
+        An agent that is interrupted says its last word too: only one that was said before is the agent's own end.
+        """
         match ended:
             case Ended.STOPPED:
                 return self._why
-            case Ended.TIMEOUT | Ended.IDLE if self._reader.ended:
-                return "after_end"
             case Ended.TIMEOUT:
-                return "timeout"
+                in_time = self._ended_at is not None and self._ended_at < self._began + limits.timeout_s
+                return "after_end" if in_time else "timeout"
             case Ended.IDLE:
-                return "idle"
+                return "after_end" if self._since(self._ended_at) >= limits.idle_s else "idle"
             case Ended.OUTPUT_CAP:
                 return "output"
             case Ended.DISK_CAP:

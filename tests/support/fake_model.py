@@ -46,6 +46,8 @@ class Answer:
     text: str = ""
     tool: str | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
+    namespace: str | None = None
+    """Of the tool, in the Responses format: how Codex offers the tools of an MCP server."""
     tokens: Tokens = Tokens()
     status: int = 200
     error: str = "api_error"
@@ -254,6 +256,7 @@ class _Responses:
         if answer.tool is not None:
             item = {"id": f"fc_{number}", "type": "function_call", "call_id": f"call_{number}", "status": "completed"}
             item |= {"name": answer.tool, "arguments": json.dumps(answer.arguments)}
+            item |= {} if answer.namespace is None else {"namespace": answer.namespace}
         tokens = answer.tokens
         sent = tokens.input + tokens.cache_read
         usage = {
