@@ -87,7 +87,8 @@ class Heinzel(Section):
 
     model: str = "offline"  # needs no key, so that a first `up` works; any pydantic-ai model string otherwise
     model_fast: str | None = None  # summaries of long histories; None: the same as `model`
-    base_url: str | None = None  # a gateway that speaks OpenAI's or Anthropic's protocol
+    base_url: str | None = None  # a gateway of your own
+    api: Literal["openai", "anthropic"] | None = None  # the protocol it speaks; None: what `model` speaks
     fallback: str | None = None  # used when the provider of `model` stays down
     classes: dict[Literal["fast", "standard", "best"], str] = Field(default_factory=dict)
     prices: dict[str, Price] = Field(default_factory=dict)
@@ -175,12 +176,26 @@ class RunnerSettings(Section):
     agent: str  # claude-code, codex, pi, command, or the name of an installed adapter
     model: str | None = None
     auth: Literal["key", "login"] = "key"  # the key stays outside the sandbox; a login's files are copied into it
+    key: str | None = None  # whose key, e.g. "OPENAI_API_KEY"; None: the one that fits the agent's protocol
+    base_url: str | None = None  # a gateway; None: the vendor's own address
+    wire: Literal["anthropic-messages", "openai-responses", "openai-chat"] | None = (
+        None  # for agents that speak several
+    )
     login: AnchoredPath | None = None  # the directory of credentials for auth = "login"
-    executable: AnchoredPath | None = None  # None: found on PATH
+    login_hosts: tuple[str, ...] = ()  # the only hosts that a login may talk to
+    executable: AnchoredPath | None = None  # None: found on `search_path`
+    node: AnchoredPath | None = None  # for agents that are Node scripts
+    search_path: str = "/usr/local/bin:/usr/bin:/bin"
+    read_only: tuple[AnchoredPath, ...] = ()  # more of this machine that the agent may read, such as a toolchain
+    tools: tuple[str, ...] | None = None  # None: the adapter's read-only ones
     command: tuple[str, ...] = ()  # of agent = "command", with placeholders
     trust_command: bool = False  # the operator says that the command only reads
-    max_usd: Dollars = Decimal(1)
-    timeout: Seconds = Field(default=600.0, gt=0)
+
+    @model_validator(mode="after")
+    def _a_login_is_complete(self) -> RunnerSettings:
+        if self.auth == "login" and (self.login is None or not self.login_hosts):
+            raise ValueError('auth = "login" needs login (the directory of credentials) and login_hosts')
+        return self
 
 
 class Handoff(Section):
@@ -189,6 +204,7 @@ class Handoff(Section):
     runners: dict[str, RunnerSettings] = Field(default_factory=dict)
     runner: str | None = None  # which one a turn gets; None: the only one
     backend: Literal["auto", "bubblewrap", "landlock", "unsafe"] = "auto"
+    directory: AnchoredPath | None = None  # for runs and growing transcripts; None: below [workers] data
     account: str | None = None  # the unprivileged account when started as root; None: uid 65534
 
     @model_validator(mode="after")

@@ -15,7 +15,6 @@ from heinzelwerk import errors
 from workers import server
 from workers.server import EmbeddedServer
 
-
 STARTER = """
 import pathlib, sys, time
 from workers.server import EmbeddedServer
