@@ -19,6 +19,7 @@ from heinzelwerk.errors import ReadFailed
 METHOD = "read"
 
 _LONGEST_TITLE = 300
+_MOST_OF_HEADING = 4_000
 _BLOCKS = MarkdownIt("commonmark").disable(
     "inline"
 )  # headings are blocks; reading every word would cost ten times as much
@@ -78,7 +79,8 @@ def title(content: str, ref: str) -> str:
 
 
 def _plain(markdown: str) -> str:
-    pieces = (part for token in _INLINE.parseInline(markdown) for part in token.children or ())
+    # A paragraph of a megabyte over a line of `=` is a heading too; only its beginning can be a title.
+    pieces = (part for token in _INLINE.parseInline(markdown[:_MOST_OF_HEADING]) for part in token.children or ())
     return "".join(
         " " if piece.type.endswith("break") else piece.content for piece in pieces if piece.type != "html_inline"
     )

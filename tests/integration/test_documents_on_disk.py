@@ -230,6 +230,15 @@ async def test_a_held_lock_is_waited_for_until_the_deadline(top: Path) -> None:
     assert "One" in (top / "changes.md").read_text()
 
 
+async def test_a_caller_that_stops_waiting_has_its_answer_before(top: Path) -> None:
+    """Where the lock stays held, the attempt ends as unchanged before its time is over, not as a doubt."""
+    with (top / LOCK_NAME).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(errors.TargetUnavailable):
+            async with asyncio.timeout(5):
+                await put(top, seconds=5)
+
+
 async def test_the_deadline_is_looked_at_again_under_the_lock(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt whose time runs out while it writes does not replace anything."""
     ticks = iter([0.0, 100.0])
