@@ -1,0 +1,163 @@
+"""The model of a run as the engine asks it: every attempt reserved, counted and settled, trouble met by the rules.
+
+The vendors' own retries are off, so an attempt of ours is a request of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings, merge_model_settings
+
+from heinzelwerk import budget
+from heinzelwerk.ending import Failed, HandedBack, Parked
+from heinzelwerk.engine import prices
+from heinzelwerk.engine.leave import Leave
+from heinzelwerk.engine.prices import Quote
+from heinzelwerk.engine.segment import Segment
+from heinzelwerk.engine.trouble import Circuit, Park, RetryRules, Trouble, Wait, classify, next_step, parking
+from heinzelwerk.event import Note
+from heinzelwerk.ports import Clock, Interrupt
+from heinzelwerk.turn import WaitItem, WaitKind
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model that may answer: its string, its model, its price."""
+
+    name: str
+    model: Model
+    quote: Quote
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How attempts are spread: the rules, the circuits by provider, jitter in [0, 1), and the pause between attempts."""
+
+    rules: RetryRules
+    circuits: Callable[[Model], Circuit]
+    jitter: Callable[[], float]
+    pause: Callable[[float], Awaitable[None]]
+
+
+class MeteredModel(WrapperModel):
+    """A model whose every attempt goes through the segment's record."""
+
+    def __init__(
+        self,
+        first: Candidate,
+        fallback: Callable[[], Candidate | None],
+        *,
+        segment: Segment,
+        patience: Patience,
+        clock: Clock,
+        timed: Callable[[int], None],
+    ) -> None:
+        super().__init__(first.model)
+        self._fallback, self._segment, self._patience = fallback, segment, patience
+        self._clock, self._timed = clock, timed
+        self._waited = 0
+        self.sent = False
+        self._use(first)
+
+    def _use(self, candidate: Candidate) -> None:
+        self.wrapped = candidate.model
+        self._segment.model, self._segment.quote = candidate.name, candidate.quote
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """One response, after as many attempts as the rules allow; leaves the segment where they end."""
+        while True:
+            await self._closed_circuit()
+            asked = await self._segment.attempt(messages)
+            limits = ModelSettings(
+                max_tokens=asked.max_tokens, max_retries=0, request_timeout=self._segment.policy.request_timeout_s
+            )
+            began = self._clock.monotonic()
+            self.sent = True
+            try:
+                response = await self.wrapped.request(
+                    messages, merge_model_settings(model_settings, limits), model_request_parameters
+                )
+            except Exception as error:
+                trouble = classify(error)
+                if trouble is None:
+                    raise
+                self.sent = False
+                await self._after(trouble, ms=self._ms(began))
+                continue
+            self.sent = False
+            self._timed(self._ms(began))
+            self._patience.circuits(self.wrapped).succeeded()
+            found = prices.cost(self._segment.quote, response.usage)
+            response.usage.cost = None if found is None else budget.usd(found)
+            return response
+
+    def _ms(self, began: float) -> int:
+        return int((self._clock.monotonic() - began) * 1000)
+
+    async def _closed_circuit(self) -> None:
+        blocked = self._patience.circuits(self.wrapped).blocked_s(self._clock.monotonic())
+        if blocked > 0:
+            self._park(blocked * (1 + self._patience.jitter() / 2), "the provider is down")
+
+    async def _after(self, trouble: Trouble, *, ms: int) -> None:
+        """What follows a failed attempt: a pause here, a stored wait, the fallback, or the end of the turn."""
+        patience, segment = self._patience, self._segment
+        if trouble.again:
+            patience.circuits(self.wrapped).failed(self._clock.monotonic(), retry_after_s=trouble.retry_after_s)
+        parked = segment.turn.counters.get("parks", 0)
+        step = next_step(trouble, patience.rules, waited=self._waited, parked=parked, jitter=patience.jitter())
+        if isinstance(step, Wait):
+            await segment.failed(trouble, ms=ms, then={"wait_s": round(step.seconds, 3)})
+            self._waited += 1
+            await patience.pause(step.seconds)
+            if segment.claim.interrupted is Interrupt.HAND_BACK:
+                raise Leave(HandedBack)
+            return
+        if isinstance(step, Park):
+            await segment.failed(trouble, ms=ms, then={"parked_s": round(step.seconds, 3)})
+            self._park(step.seconds, trouble.kind)
+        await self._fall_back(trouble, ms=ms)
+
+    async def _fall_back(self, trouble: Trouble, *, ms: int) -> None:
+        candidate = None if self._segment.turn.counters.get("fallback") else self._fallback()
+        then = {"then": "fallback" if candidate else "failed"}
+        await self._segment.failed(trouble, ms=ms, then=dict(then))
+        if candidate is None:
+            status = f" ({trouble.status})" if trouble.status is not None else ""
+            reason = f"provider: {trouble.kind}{status} from {self._segment.model}"
+            raise Leave(lambda tail: Failed(tail, reason, trouble.message))
+        before = self._segment.model
+        self._use(candidate)
+        self._waited = 0
+        self._segment.count(fallback=1, parks=0)
+        data = {"from": before, "to": candidate.name, "why": trouble.kind}
+        self._segment.note(Note("model.fallback", data, turn=self._segment.turn.id()))
+
+    def _park(self, seconds: float, why: str) -> None:
+        segment = self._segment
+        parked = segment.turn.counters.get("parks", 0) + 1
+        segment.count(parks=parked)
+        item = WaitItem(
+            id=f"retry/{segment.turn.steps + 1}/{parked}",
+            kind=WaitKind.RETRY,
+            deadline_ms=segment.claim.now_ms() + int(seconds * 1000),
+        )
+        raise Leave(lambda tail: Parked(tail, (item,), reason=f"retry: {why}"))
+
+
+def fallback_of(candidates: Mapping[str, Candidate], name: str | None) -> Candidate | None:
+    """The fallback among the candidates, where one is configured."""
+    return candidates.get(name) if name else None
+
+
+__all__ = ["Candidate", "MeteredModel", "Patience", "fallback_of", "parking"]

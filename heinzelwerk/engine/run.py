@@ -1,0 +1,376 @@
+"""One segment of a turn: from the stored history to an outcome, a wait or a stop. Read this file first in this room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, ModelRetry, RunContext, ToolOutput
+from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UsageLimitExceeded, UserError
+from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRun
+from pydantic_ai.usage import RequestUsage, UsageLimits
+
+from heinzelwerk import errors, ids, text
+from heinzelwerk.claim import Claim
+from heinzelwerk.commit import Body
+from heinzelwerk.contract import Contract
+from heinzelwerk.ending import Ending, Failed, Finished, OverBudget, Overdue, Parked, Proposal, Stopped, Tail
+from heinzelwerk.engine import context, messages, models, start, tools
+from heinzelwerk.engine.checkpoint import Checkpoint
+from heinzelwerk.engine.deps import TurnDeps
+from heinzelwerk.engine.leave import Leave
+from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience
+from heinzelwerk.engine.models import Models
+from heinzelwerk.engine.segment import AT_CAP, Segment
+from heinzelwerk.engine.trouble import Circuit, RetryRules
+from heinzelwerk.handoff_job import JobRecord, Task, request_body
+from heinzelwerk.mail import MailKind
+from heinzelwerk.opening import Opening
+from heinzelwerk.outcome import Outcome, faults
+from heinzelwerk.ports import Capability, Clock, Ids, Interrupt, Policy
+from heinzelwerk.turn import EnginePins, WaitItem, WaitKind
+
+_OUTPUT: list[Any] = [ToolOutput(Outcome, name=messages.OUTPUT_TOOL), DeferredToolRequests]
+_CLOSING_S = 120.0  # what a waiting turn grants a job beyond its time, for its result to be stored
+
+
+class PydanticEngine:
+    """The turn engine (`ports.Engine`): builds one agent for each segment, checkpoints through the claim, never waits long.
+
+    `runners` are the names of the coding agents that a handoff may use, the preferred first. `jitter` gives numbers in
+    [0, 1) that spread the waits of turns which failed together.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        policy: Policy,
+        capabilities: Mapping[str, Capability],
+        *,
+        clock: Clock,
+        ids: Ids | None = None,
+        runners: Sequence[str] = (),
+        jitter: Callable[[], float] = lambda: 0.0,
+        rules: RetryRules | None = None,
+        operations: Sequence[tools.Operation] = (),
+    ) -> None:
+        self._models, self._policy, self._capabilities = models, policy, dict(capabilities)
+        self._clock, self._runners = clock, tuple(runners)
+        self._jitter, self._rules = jitter, rules or RetryRules()
+        self._operations = tuple(operations)
+        self._circuits: dict[str, Circuit] = {}
+
+    def pins(self, contract: Contract) -> EnginePins:
+        """What a new turn of this contract is pinned to; ConfigurationError where its model cannot run or has no price."""
+        name = self._models.settings.for_class(contract.agent.model_class)
+        self._models.model(name)
+        self._models.quote(name)
+        return EnginePins(model=name, engine=models.version(), prices=self._models.prices_digest)
+
+    async def run(self, opening: Opening, claim: Claim) -> Ending:
+        """Run one segment. LeaseLost, StoreUnavailable and FormatTooNew escape; every other end is a value."""
+        try:
+            first = self._candidate(opening)
+            begun = start.start(opening, budget=self._policy.history_tokens)
+        except errors.ConfigurationError as error:
+            return Failed(Tail(opening.turn), text.clean_line(str(error)), f"{error}\n{error.fix}")
+        segment = Segment(
+            opening,
+            claim,
+            self._policy,
+            self._clock,
+            quote=first.quote,
+            max_tokens=self._models.settings.max_tokens,
+        )
+        segment.model = first.name
+        return await _Run(self, segment, begun, first).end()
+
+    def _candidate(self, opening: Opening) -> Candidate:
+        fallback = self._models.settings.fallback
+        name = fallback if fallback and opening.turn.counters.get("fallback") else opening.model
+        return self.candidate(name)
+
+    def candidate(self, name: str) -> Candidate:
+        """A model that may be asked, with its price; ConfigurationError where it may not."""
+        return Candidate(name, self._models.model(name), self._models.quote(name))
+
+    def fallback(self, opening: Opening) -> Candidate | None:
+        """The configured fallback, where it is another model than the turn's and can run."""
+        name = self._models.settings.fallback
+        if name is None or name == opening.model:
+            return None
+        try:
+            return self.candidate(name)
+        except errors.ConfigurationError:
+            return None
+
+    def circuit(self, model: Model) -> Circuit:
+        """What this process knows of the provider behind a model."""
+        return self._circuits.setdefault(f"{model.system} {model.base_url or ''}", Circuit())
+
+    @property
+    def patience(self) -> tuple[RetryRules, Callable[[], float]]:
+        """How long this engine tries, and the jitter of its waits."""
+        return self._rules, self._jitter
+
+    @property
+    def policy(self) -> Policy:
+        """What the operator allows."""
+        return self._policy
+
+    @property
+    def clock(self) -> Clock:
+        """This process's time."""
+        return self._clock
+
+    @property
+    def runner(self) -> str | None:
+        """The coding agent that a handoff uses; None where none is bound."""
+        return self._runners[0] if self._runners else None
+
+    def toolbox(self, opening: Opening) -> list[Any]:
+        """The tools of a turn."""
+        return tools.generate(
+            opening,
+            self._policy,
+            self._capabilities,
+            handoff=self.runner is not None,
+            operations=self._operations,
+        )
+
+    @property
+    def operations(self) -> Sequence[tools.Operation]:
+        """What people may ask for in a chat."""
+        return self._operations
+
+    @property
+    def capabilities(self) -> Mapping[str, Capability]:
+        """The read handles by capability."""
+        return self._capabilities
+
+
+class _Run:
+    """One run of the library, and the translation of its ends into ours."""
+
+    def __init__(self, engine: PydanticEngine, segment: Segment, begun: start.Start, first: Candidate) -> None:
+        self._engine, self._segment, self._begun = engine, segment, begun
+        self._opening, self._claim = segment.opening, segment.claim
+        self._token = CancellationToken()
+        self._woken = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._checkpoint = Checkpoint(segment, self._opening.calls, self._opening.answers, engine.clock)
+        rules, jitter = engine.patience
+        self._model = MeteredModel(
+            first,
+            lambda: engine.fallback(self._opening),
+            segment=segment,
+            patience=Patience(rules, engine.circuit, jitter, self._pause),
+            clock=engine.clock,
+            timed=self._timed,
+        )
+        self._run: AgentRun[TurnDeps, Any] | None = None
+
+    def _timed(self, ms: int) -> None:
+        self._checkpoint.request_ms = ms
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait between two attempts; an interrupt ends it."""
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _interrupted(self, why: Interrupt) -> None:
+        """Called from any thread."""
+        self._loop.call_soon_threadsafe(self._woken.set)
+        if why is not Interrupt.HAND_BACK:
+            self._token.cancel()
+
+    async def end(self) -> Ending:
+        """Run to the end and say what it was."""
+        try:
+            return await self._go()
+        except Leave as leave:
+            return self._left(leave)
+        except UsageLimitExceeded as error:
+            return self._over_limit(error)
+        except UnexpectedModelBehavior as error:
+            return self._spent_retries(error)
+        except RunCancelled as cancelled:
+            return self._cancelled(cancelled)
+        except UserError as error:
+            return Failed(self._tail(), "the model cannot run this turn", text.safe(str(error)))
+
+    async def _go(self) -> Ending:
+        agent = self._agent()
+        await self._segment.begin(self._begun)
+        self._claim.on_interrupt(self._interrupted)
+        async with agent.iter(
+            conversation=messages.conversation(self._begun.messages, self._segment.turn.usage, self._segment.turn.id()),
+            deps=TurnDeps(self._opening, self._engine.policy, self._engine.capabilities, self._segment),
+            usage_limits=self._limits(),
+            cancellation_token=self._token,
+        ) as run:
+            self._run = self._checkpoint.run = run
+            async for _ in run:
+                pass
+        output: Any = run.result.output if run.result is not None else None
+        return self._deferred(output) if isinstance(output, DeferredToolRequests) else self._finished(output)
+
+    def _agent(self) -> Agent[TurnDeps, Any]:
+        engine, opening = self._engine, self._opening
+        generated = engine.toolbox(opening)
+        instructions = context.instructions(opening, handoff=engine.runner is not None)
+        agent: Agent[TurnDeps, Any] = Agent(
+            self._model,
+            deps_type=TurnDeps,
+            output_type=_OUTPUT,
+            instructions=instructions,
+            tools=generated,
+            retries={"tools": engine.policy.retries_of_tool, "output": engine.policy.retries_of_output},
+            capabilities=[self._checkpoint],
+        )
+        agent.output_validator(_fits)
+        self._segment.told(instructions, 600 * (len(generated) + 3))
+        return agent
+
+    def _limits(self) -> UsageLimits:
+        """The hard stop inside a step: what the turn's cap can buy at most, whatever a provider does with max_tokens."""
+        policy, segment = self._engine.policy, self._segment
+        usage, left = segment.turn.usage, segment.left
+        output = None
+        if left is not None:
+            a_million = segment.quote.micros(RequestUsage(output_tokens=1_000_000)) or 0
+            output = usage.output_tokens + left * 1_000_000 // a_million if a_million else None
+        return UsageLimits(
+            request_limit=policy.max_requests, tool_calls_limit=policy.max_tool_calls, output_tokens_limit=output
+        )
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    def _messages(self) -> Sequence[ModelMessage]:
+        return self._run.ctx.state.message_history if self._run is not None else self._begun.messages
+
+    def _tail(self, found: Sequence[ModelMessage] | None = None, **parts: Any) -> Tail:
+        return self._segment.tail(found, sent=self._model.sent, **parts)
+
+    def _round(self, found: Sequence[ModelMessage]) -> dict[str, Any]:
+        """The record of the last round of tools, for the tail."""
+        last = found[-1] if found else None
+        turn, note = self._segment.after_tools(
+            found, **self._checkpoint.round(last if isinstance(last, ModelRequest) else None)
+        )
+        return {"turn": turn, "notes": [note]}
+
+    def _finished(self, outcome: Outcome) -> Ending:
+        found = self._messages()
+        return Finished(self._tail(found, **self._round(found)), outcome)
+
+    def _deferred(self, requests: DeferredToolRequests) -> Ending:
+        found = self._messages()
+        ordinal, now = self._segment.turn.ordinal, self._claim.now_ms()
+        jobs, waits, bodies = [], [], []
+        for call in requests.calls:
+            job, task = self._job(
+                f"{ordinal}:{call.tool_call_id}", tools.Handoff.model_validate(call.args_as_dict()), now
+            )
+            jobs.append(job)
+            waits.append(WaitItem(id=job.id, kind=WaitKind.JOB, call=job.call, deadline_ms=job.deadline_ms))
+            bodies.append(Body(job.turn, request_body(job.id), task.model_dump_json().encode()))
+        proposals = tuple(
+            Proposal(
+                f"{ordinal}:{c.tool_call_id}", *tools.proposed(c.tool_name, c.args_as_dict(), self._engine.operations)
+            )
+            for c in requests.approvals
+        )
+        tail = self._tail(found, bodies=tuple(bodies), **self._round(found))
+        return Parked(tail, tuple(waits), tuple(jobs), proposals)
+
+    def _job(self, call: str, asked: tools.Handoff, now: int) -> tuple[JobRecord, Task]:
+        turn, wake = self._segment.turn, self._segment.turn.wake
+        left_s = max(self._opening.contract.timeout_s - turn.active_ms / 1000, 1.0) * asked.budget_share
+        left = self._segment.left
+        name = ids.digest(f"{turn.id()}/{call}")[:26]
+        job = JobRecord(
+            id=name,
+            team=wake.team,
+            heinzel=wake.heinzel,
+            turn=turn.number,
+            call=call,
+            wait=name,
+            runner=self._engine.runner or "",
+            max_micros=None if left is None else int(left * asked.budget_share),
+            timeout_s=max(left_s, 1.0),
+            created_ms=now,
+            deadline_ms=now + int((left_s + _CLOSING_S) * 1000),
+        )
+        return job, Task(task=asked.task, files=asked.files or {})
+
+    def _left(self, leave: Leave) -> Ending:
+        ending = leave.ending(self._tail())
+        if not isinstance(ending, OverBudget):
+            return ending
+        tail = ending.tail
+        turn = tail.turn.model_copy(update={"counters": {**tail.turn.counters, AT_CAP: 1}})
+        return OverBudget(
+            Tail(turn, tail.notes, tail.history, tail.calls, tail.bodies, tail.settle), ending.cap, ending.needed
+        )
+
+    def _over_limit(self, error: UsageLimitExceeded) -> Ending:
+        """A limit of the library's: the tokens that the cap can buy, or the deployment's numbers of requests and calls."""
+        words = text.safe(str(error))
+        if "output_tokens_limit" in words:
+            return self._left(Leave(lambda tail: OverBudget(tail, "turn")))
+        return Failed(self._tail(), f"limit: {text.clean_line(words, limit=200)}", words)
+
+    def _spent_retries(self, error: UnexpectedModelBehavior) -> Ending:
+        """The retry budget is used up: the rejection that did it goes into the history, its type and place onto the spine."""
+        found, info = self._checkpoint.exhausted(self._messages(), error)
+        rejection = self._checkpoint.rejection
+        refused = rejection.error if rejection is not None else error
+        parts = self._round(found)
+        where = rejection.call.tool_name if rejection is not None and rejection.call is not None else "the answer"
+        output = where in (messages.OUTPUT_TOOL, "the answer")
+        what = "outcome" if output else f"tool {where}"
+        reason = f"{what} not valid after {info.max_retries} retries: {_place(refused)}"
+        return Failed(self._tail(found, **parts), reason, text.safe(f"{error}\n\n{refused}"))
+
+    def _cancelled(self, cancelled: RunCancelled) -> Ending:
+        why = self._claim.interrupted
+        if why is Interrupt.LOST or why is None:
+            raise errors.LeaseLost(f"the lease of {self._claim.session} was lost while the turn ran")
+        found = cancelled.all_messages()
+        tail = self._tail(found if len(found) > self._segment.turn.messages + 1 else None)
+        if why is Interrupt.OVERDUE:
+            return Overdue(tail)
+        stop = next(
+            (m for m in self._claim.mail if m.kind is MailKind.STOP and m.turn in (None, self._segment.turn.number)),
+            None,
+        )
+        return Stopped(tail, (stop.by or "") if stop is not None else "")
+
+
+async def _fits(ctx: RunContext[TurnDeps], output: Any) -> Any:
+    """An outcome that does not fit its contract goes back to the model, like one that is no valid outcome."""
+    if not isinstance(output, Outcome):
+        return output
+    opening = ctx.deps.opening
+    contract = opening.contract
+    fault = faults(output, version=opening.version, outputs=contract.outputs, done_when=contract.done_when)
+    if fault is not None:
+        raise ModelRetry(fault)
+    return output
+
+
+def _place(error: BaseException) -> str:
+    """Type and place of a rejection; its words may hold what the model wrote and stay in the body."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"]) or "the outcome"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        return f"{place}: {first['type']}{more}"
+    return text.clean_line(str(error), limit=200)

@@ -1,0 +1,526 @@
+"""A segment's record while it runs: every commit of the engine is made here, and the turn's state moves with it.
+
+One script for each checkpoint: new messages, usage, settlement, events, and the reservation of the request that follows.
+Money put aside for attempt `k` of step `s` is `<turn>/<s>/<k>`; an id is never used twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.usage import RequestUsage
+
+from heinzelwerk import mailroom
+from heinzelwerk.budget import MICROS, Caps, Reservation, Settlement
+from heinzelwerk.claim import Claim
+from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
+from heinzelwerk.ending import OverBudget, Tail
+from heinzelwerk.engine import context, messages, prices
+from heinzelwerk.engine.leave import Leave
+from heinzelwerk.engine.prices import Quote
+from heinzelwerk.engine.start import Start
+from heinzelwerk.engine.trouble import Trouble
+from heinzelwerk.event import Note
+from heinzelwerk.mail import Mail, MailKind
+from heinzelwerk.opening import Opening
+from heinzelwerk.ports import Clock, Policy
+from heinzelwerk.turn import CallRecord, CallState, TurnRecord, Usage
+from heinzelwerk.wake import Cause
+
+T = TypeVar("T")
+RESERVED = "reserved"
+"""The counter that holds the micro-dollars of the attempt that was put aside and not settled; absent where none is."""
+AT_CAP, RAISED = "at_cap", "raised"
+"""Counters: the last segment ended at the turn's cap; what people added to it since, in micro-dollars."""
+LEAST_OUTPUT = 256
+"""Fewer output tokens than this are not worth a request: the turn is at its cap."""
+
+
+async def durably(work: Coroutine[Any, Any, T]) -> T:
+    """Finish the work even where the caller is cancelled meanwhile: a half-known write would make the next one a guess."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An attempt that may be sent: its reservation's id, the money put aside, the most output tokens it may bring."""
+
+    id: str
+    micros: int
+    max_tokens: int
+    step: int
+    attempt: int
+
+
+class Segment:
+    """The state of one segment; `turn` is the record as it was last stored."""
+
+    def __init__(
+        self, opening: Opening, claim: Claim, policy: Policy, clock: Clock, *, quote: Quote, max_tokens: int
+    ) -> None:
+        self.opening, self.claim, self.policy = opening, claim, policy
+        self.turn: TurnRecord = opening.turn
+        self.quote = quote
+        self.model = opening.model
+        self.asked: Asked | None = None
+        self.overhead_tokens = 0  # instructions and tool definitions, which no message holds
+        self.mail_waits = bool(claim.mail)
+        self.late: list[str] = []
+        self._clock, self._max_tokens = clock, max_tokens
+        self._began = clock.monotonic()
+        self._active_ms = opening.turn.active_ms
+        self._lock = asyncio.Lock()
+        self._notes: list[Note] = []
+        self._call_notes: dict[str, list[Note]] = {}
+        self._unstored_steers: tuple[str, ...] = ()
+
+    # -- money -------------------------------------------------------------------------------------------------
+
+    @property
+    def base_cap(self) -> int | None:
+        """The turn's cap in micro-dollars: the deployment's, or the contract's where that is lower."""
+        contract = self.opening.contract
+        caps = [] if self.policy.caps.turn is None else [self.policy.caps.turn]
+        if contract.agent.max_usd is not None:
+            caps.append(int(contract.agent.max_usd * MICROS))
+        if not caps:
+            return None
+        # A scheduled wake may be tried again by itself: all its attempts together stay under the cap.
+        share = contract.retries + 1 if self.turn.wake.cause is Cause.SCHEDULED else 1
+        return min(caps) // share
+
+    @property
+    def cap(self) -> int | None:
+        """The cap with what people added."""
+        return None if self.base_cap is None else self.base_cap + self.turn.counters.get(RAISED, 0)
+
+    @property
+    def left(self) -> int | None:
+        """What the turn may still spend."""
+        return None if self.cap is None else max(self.cap - self.turn.usage.counted_micros, 0)
+
+    def _ask(self, waiting: Sequence[ModelMessage], turn: TurnRecord) -> Asked:
+        """The next attempt with what it may cost at most. Leaves the segment where the turn's cap does not hold it."""
+        inputs = self._input_tokens(waiting)
+        wanted, left = self._max_tokens, None
+        if self.base_cap is not None:
+            left = max(self.base_cap + turn.counters.get(RAISED, 0) - turn.usage.counted_micros, 0)
+            wanted = prices.affordable_output(self.quote, input_tokens=inputs, micros=left, wanted=wanted)
+        most = max(wanted, min(LEAST_OUTPUT, self._max_tokens))
+        amount = self.quote.micros(RequestUsage(input_tokens=inputs, output_tokens=most)) or 0
+        if left is not None and amount > left:
+            raise Leave(lambda tail: OverBudget(tail, "turn", amount))
+        step, attempt = turn.steps + 1, turn.attempt + 1
+        return Asked(f"{turn.number}/{step}/{attempt}", amount, most, step, attempt)
+
+    def _input_tokens(self, waiting: Sequence[ModelMessage]) -> int:
+        """Tokens of the next request: what the provider counted last time, and a guess of what came after."""
+        at = messages.last_response(waiting)
+        response = waiting[at] if at is not None else None
+        if isinstance(response, ModelResponse) and response.usage.input_tokens:
+            counted = response.usage.input_tokens + response.usage.output_tokens
+            fresh = waiting[(at or 0) + 1 :]
+        else:
+            counted, fresh = self.overhead_tokens, waiting
+        return counted + sum(len(item) for item in messages.dump(fresh)) // 3
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    async def begin(self, begun: Start) -> None:
+        """The segment's first commit: the history as this run takes it, an unanswered request booked, the first one reserved."""
+        counters = dict(self.turn.counters)
+        if counters.pop(AT_CAP, 0) and self.base_cap is not None:
+            # Only a person's word leads on from a cap: it buys the turn once more what it may spend.
+            counters[RAISED] = counters.get(RAISED, 0) + self.base_cap
+        notes, settle, usage = [], [], self.turn.usage
+        micros = counters.pop(RESERVED, None)
+        if micros is not None:
+            step = self.turn.steps + 1
+            settle.append(Settlement(f"{self.turn.number}/{step}/{self.turn.attempt}", micros, possible=True))
+            usage = usage.plus(Usage(requests=1, possible_micros=micros))
+            data: dict[str, JsonValue] = {"step": step, "attempt": self.turn.attempt, "possible_micros": micros}
+            notes.append(Note("request.unknown", data, turn=self.turn.id()))
+        waiting = tuple(s for s in self.turn.steers if s not in begun.steers)
+        self._unstored_steers = waiting
+        self.late = list(begun.late)
+        turn = self.turn.model_copy(
+            update={"counters": counters, "usage": usage, "steers": waiting, "messages": len(begun.messages) - 1}
+        )
+        fresh = messages.dump(begun.messages[begun.keep :])
+        first = not self.opening.history
+        if not fresh and not notes and not begun.requests and counters == self.turn.counters:
+            return
+        history = History(turn.number, begun.keep, fresh) if fresh or len(self.opening.history) > begun.keep else None
+        await self.write(
+            turn,
+            notes=notes,
+            history=history,
+            settle=settle,
+            bodies=[Body(turn.number, "instructions", self._instructions)] if first else (),
+            ask=begun.messages if begun.requests else None,
+            progress=bool(notes),
+        )
+
+    _instructions = b""
+
+    def told(self, instructions: str, tool_definitions: int) -> None:
+        """What every request carries beside its messages; `tool_definitions` in characters."""
+        self._instructions = instructions.encode()
+        self.overhead_tokens = (len(instructions) + tool_definitions) // 3
+
+    async def response(self, found: Sequence[ModelMessage], *, ms: int) -> None:
+        """A model answered: the request as it was sent and the response, paid and settled, in one commit."""
+        response, asked = found[-1], self._taken()
+        if not isinstance(response, ModelResponse):
+            raise TypeError("the last message of an answered request is a response")
+        charged, unpriced = self._charged(response, asked)
+        used = response.usage
+        turn = self.turn.model_copy(
+            update={
+                "steps": asked.step,
+                "ordinal": self.turn.ordinal + 1,
+                "attempt": 0,
+                "messages": len(found),
+                "steers": (),
+                "counters": {k: v for k, v in self.turn.counters.items() if k not in (RESERVED, "parks")},
+                "usage": self.turn.usage.plus(
+                    Usage(
+                        requests=1,
+                        input_tokens=used.input_tokens,
+                        output_tokens=used.output_tokens,
+                        cache_read_tokens=used.cache_read_tokens,
+                        cache_write_tokens=used.cache_write_tokens,
+                        cost_micros=charged,
+                        unpriced=int(unpriced),
+                    )
+                ),
+            }
+        )
+        self._unstored_steers = ()
+        data: dict[str, JsonValue] = {
+            **self._step(asked.step),
+            "ordinal": turn.ordinal,
+            "attempt": asked.attempt,
+            "model": self.model,
+            "input_tokens": used.input_tokens,
+            "output_tokens": used.output_tokens,
+            "cost_micros": charged,
+            "ms": ms,
+            "calls": [call.tool_name for call in response.tool_calls],
+        }
+        if used.cache_read_tokens or used.cache_write_tokens:
+            data |= {"cache_read_tokens": used.cache_read_tokens, "cache_write_tokens": used.cache_write_tokens}
+        if unpriced:
+            data["unpriced"] = True
+        if response.finish_reason not in (None, "stop", "tool_call"):
+            data["finish"] = response.finish_reason
+        await self.write(
+            turn,
+            notes=[Note("step.model", data, turn=turn.id())],
+            history=self._history(found),
+            settle=self._settled(asked, charged),
+        )
+
+    def _charged(self, response: ModelResponse, asked: Asked) -> tuple[int, bool]:
+        """Micro-dollars of a response, and whether they could not be computed: then it counts at the cap."""
+        found = prices.cost(self.quote, response.usage)
+        if found is not None:
+            return found, False
+        return max(asked.micros, self.left or 0), True
+
+    async def tools(
+        self,
+        found: Sequence[ModelMessage],
+        *,
+        calls: Sequence[dict[str, JsonValue]],
+        retries: Sequence[dict[str, JsonValue]],
+        counters: dict[str, int],
+        tool_calls: int,
+        again: bool,
+    ) -> None:
+        """A round of tools ended: `found` ends with their results, provisional until sent; reserves the request that follows.
+
+        `again` False: no request will follow in this segment, nothing is reserved.
+        """
+        turn, note = self.after_tools(found, calls=calls, retries=retries, counters=counters, tool_calls=tool_calls)
+        turn = turn.model_copy(update={"messages": len(found) - 1})
+        await self.write(
+            turn, notes=[*self._take_notes(), note], history=self._history(found), ask=found if again else None
+        )
+
+    def after_tools(
+        self,
+        found: Sequence[ModelMessage],
+        *,
+        calls: Sequence[dict[str, JsonValue]],
+        retries: Sequence[dict[str, JsonValue]],
+        counters: dict[str, int],
+        tool_calls: int,
+    ) -> tuple[TurnRecord, Note]:
+        """The turn and its event after a round of tools, not yet stored."""
+        step = self.turn.steps + 1
+        data: dict[str, JsonValue] = {**self._step(step), "ordinal": self.turn.ordinal, "calls": list(calls)}
+        if retries:
+            data["retries"] = list(retries)
+        kept = {k: v for k, v in self.turn.counters.items() if not k.startswith(("tool:", "output"))}
+        turn = self.turn.model_copy(
+            update={
+                "steps": step,
+                "counters": {**kept, **counters},
+                "usage": self.turn.usage.model_copy(update={"tool_calls": tool_calls}),
+            }
+        )
+        return turn, Note("step.tools", data, turn=turn.id())
+
+    def _step(self, step: int) -> dict[str, JsonValue]:
+        return {"step": step, "segment": self.turn.segment, "cause": self.turn.wake.cause.value}
+
+    def _history(self, found: Sequence[ModelMessage]) -> History:
+        keep = self.turn.messages
+        return History(self.turn.number, keep, messages.dump(found[keep:]))
+
+    def _settled(self, asked: Asked, charged: int, *, possible: bool = False) -> tuple[Settlement, ...]:
+        return (Settlement(asked.id, charged, possible),) if asked.micros or charged else ()
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def note_call(self, key: str, note: Note) -> None:
+        """An event of one call, stored together with that call's result or with the round's checkpoint."""
+        self._call_notes.setdefault(key, []).append(note)
+
+    def _take_notes(self, key: str | None = None) -> list[Note]:
+        if key is not None:
+            return self._call_notes.pop(key, [])
+        notes = [note for entry in self._call_notes.values() for note in entry]
+        self._call_notes.clear()
+        return notes
+
+    async def call(self, key: str, record: CallRecord) -> None:
+        """Store what became of one call, with its events."""
+        notes = self._take_notes(key) if record.state is CallState.DONE else ()
+        await self.write(
+            self.turn, notes=notes, calls=(Call(self.turn.number, key, record.model_dump_json().encode()),)
+        )
+
+    # -- attempts ----------------------------------------------------------------------------------------------
+
+    async def attempt(self, waiting: Sequence[ModelMessage]) -> Asked:
+        """The attempt that may be sent now; reserved here where no checkpoint before it did."""
+        if self.asked is None:
+            await self.write(self.turn, ask=waiting, progress=False)
+        return self.asked or self._taken()
+
+    def _taken(self) -> Asked:
+        asked, self.asked = self.asked, None
+        if asked is None:
+            raise RuntimeError("no attempt was put aside for this request")
+        return asked
+
+    async def failed(self, trouble: Trouble, *, ms: int, then: dict[str, JsonValue]) -> None:
+        """An attempt brought no response: settled, on the spine; `then` says what follows."""
+        asked = self._taken()
+        spent = asked.micros if trouble.spent else 0
+        data: dict[str, JsonValue] = {
+            **self._step(asked.step),
+            "attempt": asked.attempt,
+            "model": self.model,
+            "failed": trouble.kind,
+            "ms": ms,
+            "possible_micros": spent,
+            **({"status": trouble.status} if trouble.status is not None else {}),
+            **({"retry_after_s": trouble.retry_after_s} if trouble.retry_after_s is not None else {}),
+            **then,
+        }
+        turn = self.turn.model_copy(
+            update={
+                "attempt": asked.attempt,
+                "counters": {k: v for k, v in self.turn.counters.items() if k != RESERVED},
+                "usage": self.turn.usage.plus(Usage(requests=1, possible_micros=spent)),
+            }
+        )
+        await self.write(
+            turn,
+            notes=[Note("step.model", data, turn=turn.id())],
+            settle=self._settled(asked, spent, possible=trouble.spent),
+        )
+
+    def count(self, **counters: int) -> None:
+        """Remember counters with the next write."""
+        self.turn = self.turn.model_copy(update={"counters": {**self.turn.counters, **counters}})
+
+    def note(self, note: Note) -> None:
+        """An event that is stored with the next write, or with the segment's end."""
+        self._notes.append(note)
+
+    # -- mail --------------------------------------------------------------------------------------------------
+
+    async def take_mail(self, sent: Sequence[ModelMessage]) -> list[str]:
+        """Move the mail at the front of the box onto the spine; answers the words that this request must carry.
+
+        A message is durable, on the spine and in the stored history, before the model sees it. A stop stays: it
+        comes by interrupt. `sent` are the messages of the request, as it stands.
+        """
+        words, self.late = self.late, []
+        if not self.mail_waits:
+            return words
+        self.mail_waits = False
+        taken = self._front(await self.claim.fetch_mail())
+        if not taken:
+            return words
+        steers = [mail for mail in taken if mail.kind is MailKind.STEER]
+        said = [context.steer(mail.id, mail.text or "", mail.by) for mail in steers]
+        bodies = [body for mail in taken if (body := mailroom.body(mail)) is not None]
+        keep = len(sent) if said else 0
+        history = History(self.turn.number, keep, messages.dump([messages.prompt(w) for w in [*words, *said]]))
+        await self.write(
+            self.turn,
+            notes=[mailroom.note(mail, self.claim.session) for mail in taken],
+            bodies=bodies,
+            history=history if said else None,
+            mail_taken=len(taken),
+        )
+        return [*words, *said]
+
+    def _front(self, box: Sequence[Mail]) -> list[Mail]:
+        taken = []
+        for mail in box:
+            ours = mail.kind is not MailKind.STEER or mail.turn == self.turn.number
+            if mail.kind is MailKind.STOP or mail.kind is MailKind.EFFECT_MOVED or not ours:
+                break
+            taken.append(mail)
+        return taken
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        turn: TurnRecord,
+        *,
+        notes: Iterable[Note] = (),
+        history: History | None = None,
+        calls: Iterable[Call] = (),
+        bodies: Iterable[Body] = (),
+        settle: Iterable[Settlement] = (),
+        ask: Sequence[ModelMessage] | None = None,
+        mail_taken: int = 0,
+        progress: bool = True,
+    ) -> None:
+        """Write all of it in one script. With `ask` the money of the request that these messages make is put aside too.
+
+        Where a cap refuses the money everything else is written all the same, and the segment ends over budget.
+        """
+        await durably(
+            self._write(
+                turn, tuple(notes), history, tuple(calls), tuple(bodies), tuple(settle), ask, mail_taken, progress
+            )
+        )
+
+    async def _write(
+        self,
+        turn: TurnRecord,
+        notes: tuple[Note, ...],
+        history: History | None,
+        calls: tuple[Call, ...],
+        bodies: tuple[Body, ...],
+        settle: tuple[Settlement, ...],
+        ask: Sequence[ModelMessage] | None,
+        mail_taken: int,
+        progress: bool,
+    ) -> None:
+        async with self._lock:
+            notes = (*self._notes, *notes)
+            self._notes = []
+            turn = turn.model_copy(update={"active_ms": self._elapsed()})
+            parts: dict[str, Any] = {
+                "histories": (history,) if history is not None else (),
+                "calls": calls,
+                "bodies": bodies,
+                "settle": settle,
+            }
+            refused: Leave | None = None
+            asked: Asked | None = None
+            if ask is not None:
+                try:
+                    asked = self._ask(ask, turn)
+                except Leave as leave:
+                    refused = leave
+            if asked is not None:
+                reserved = turn.model_copy(
+                    update={"attempt": asked.attempt, "counters": {**turn.counters, RESERVED: asked.micros}}
+                )
+                reply = await self.claim.commit(
+                    notes,
+                    turns=(reserved,),
+                    reserve=self._reservation(asked),
+                    mail_taken=mail_taken,
+                    progress=progress,
+                    **parts,
+                )
+                if reply.state is CommitState.DONE:
+                    self._stored(reserved, reply)
+                    self.asked = asked
+                    return
+                refused = Leave(lambda tail: OverBudget(tail, reply.over, asked.micros))
+            if notes or history or calls or bodies or settle or mail_taken or turn != self.turn:
+                reply = await self.claim.commit(notes, turns=(turn,), mail_taken=mail_taken, progress=progress, **parts)
+                self._stored(turn, reply)
+            if refused is not None:
+                raise refused
+
+    def _reservation(self, asked: Asked) -> Reservation | None:
+        if not asked.micros:
+            return None
+        caps = Caps(None, self.policy.caps.session_day, self.policy.caps.team_day)
+        return Reservation(asked.id, asked.micros, caps, ttl_ms=int((self.policy.request_timeout_s + 60) * 1000))
+
+    def _stored(self, turn: TurnRecord, reply: CommitReply) -> None:
+        self.turn = turn
+        self.mail_waits = reply.mail > 0
+
+    def _elapsed(self) -> int:
+        return self._active_ms + int((self._clock.monotonic() - self._began) * 1000)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def tail(
+        self,
+        found: Sequence[ModelMessage] | None = None,
+        *,
+        notes: Iterable[Note] = (),
+        bodies: Iterable[Body] = (),
+        turn: TurnRecord | None = None,
+        sent: bool = False,
+    ) -> Tail:
+        """What no checkpoint stored yet. `found` are the run's messages; a request that was `sent` unanswered may have been
+        spent, one that was put aside and not sent costs nothing.
+        """
+        turn = turn or self.turn
+        settle: tuple[Settlement, ...] = ()
+        asked, self.asked = self.asked, None
+        if asked is not None:
+            spent = asked.micros if sent else 0
+            settle = self._settled(asked, spent, possible=sent)
+            usage = turn.usage.plus(Usage(requests=int(sent), possible_micros=spent))
+            counters = {k: v for k, v in turn.counters.items() if k != RESERVED}
+            turn = turn.model_copy(update={"usage": usage, "counters": counters})
+            if sent:
+                data: dict[str, JsonValue] = {"step": asked.step, "attempt": asked.attempt, "possible_micros": spent}
+                self._notes.append(Note("request.unknown", data, turn=turn.id()))
+        history = None
+        if found is not None and len(found) > self.turn.messages:
+            history = self._history(found)
+            turn = turn.model_copy(update={"messages": len(found)})
+        turn = turn.model_copy(update={"active_ms": self._elapsed()})
+        return Tail(turn, (*self._notes, *self._take_notes(), *notes), history, (), tuple(bodies), settle)
