@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,45 @@ async def test_a_read_only_document_is_left_alone(top: Path) -> None:
     with pytest.raises(errors.TargetUnavailable, match="read-only"):
         await put(top)
     assert (top / "changes.md").read_text() == CONTENT
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A directory that this test may read and not write, also where the tests run as root."""
+    with tempfile.TemporaryDirectory(prefix="hw-test-") as name:
+        directory = Path(name)
+        (directory / "changes.md").write_text(CONTENT)
+        directory.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            yield directory
+        finally:
+            if root:
+                os.seteuid(0)
+            directory.chmod(0o755)
+
+
+async def test_a_directory_without_write_permission(nobody: Path) -> None:
+    """The system's refusal is typed, nothing was changed, and looking still works."""
+    with pytest.raises(errors.TargetUnavailable, match="Permission denied"):
+        await put(nobody)
+    assert (await DocumentSections(nobody).view(ARGUMENTS)).shown == ""
+    assert names(nobody) == {"changes.md"}
+
+
+async def test_a_document_of_somebody_else(nobody: Path) -> None:
+    """Where the owner cannot be kept the document is not replaced: it would change hands unseen."""
+    if os.geteuid() != 65534:
+        pytest.skip("only root can make a document of somebody else")
+    os.seteuid(0)
+    nobody.chmod(0o777)
+    os.seteuid(65534)
+    with pytest.raises(errors.TargetUnavailable, match="Operation not permitted"):
+        await put(nobody)
+    assert (nobody / "changes.md").read_text() == CONTENT
+    assert names(nobody) == {"changes.md"}
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
@@ -267,6 +307,38 @@ async def test_a_killed_writer_leaves_a_whole_document_and_a_free_lock(top: Path
     assert await put(top)
     assert names(top) == {"changes.md"}
     assert (await DocumentSections(top).view(ARGUMENTS)).key == "k"
+
+
+async def test_a_writer_that_slept_past_its_deadline_changes_nothing(top: Path) -> None:
+    """Stopped in the middle it keeps the lock, so nobody writes beside it; awake again it is late and writes nothing.
+
+    This is what `refuses_late` rests on: a second attempt can only come before or after the first, never between.
+    """
+    code = """
+        import asyncio, os, signal, sys
+        from pathlib import Path
+        from heinzelwerk import errors
+        from heinzelwerk.ports import Placement
+        from heinzelwerk.publisher import documents
+        documents.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+        placement = Placement("late", {"ref": "changes.md", "marker": "weekly"}, "Late", "")
+        try:
+            asyncio.run(documents.DocumentSections(Path(sys.argv[1])).place(placement, deadline_s=0.5))
+        except errors.TargetUnavailable:
+            sys.exit(7)
+    """
+    sleeper = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(top)])
+    try:
+        await asyncio.to_thread(os.waitpid, sleeper.pid, os.WUNTRACED)  # returns when it has stopped itself
+        with pytest.raises(errors.TargetUnavailable, match="another writer held"):
+            await put(top, "Second", key="second", seconds=0.6)
+        assert (top / "changes.md").read_text() == CONTENT
+    finally:
+        sleeper.send_signal(signal.SIGCONT)
+    assert await asyncio.to_thread(sleeper.wait) == 7
+    assert (top / "changes.md").read_text() == CONTENT
+    assert await put(top, "Second", key="second")
+    assert (await DocumentSections(top).view(ARGUMENTS)).key == "second"
 
 
 async def test_writers_in_many_threads_and_processes_lose_nothing(top: Path) -> None:

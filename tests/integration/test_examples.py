@@ -18,6 +18,8 @@ from heinzelwerk import contract, skill_directory
 from heinzelwerk.capability import git
 from heinzelwerk.capability.files import FileDocuments
 from heinzelwerk.contract import Installed, directory, sets
+from heinzelwerk.engine import offline_draft
+from heinzelwerk.engine.offline_draft import Source
 from heinzelwerk.publisher.documents import DocumentSections
 from heinzelwerk.sandbox.git import fetch_branch
 from heinzelwerk.skill import Skill
@@ -95,6 +97,27 @@ async def test_the_bundle_is_a_history_of_every_kind(tmp_path: Path) -> None:
     assert {entry["kind"] for entry in entries} == {"merge", "squash", "direct"}
     assert len({entry["author"] for entry in entries}) == 5
     assert len({entry["sha"] for entry in entries}) == len(entries)
+
+
+async def test_every_item_of_done_when_is_one_that_a_rule_can_check(tmp_path: Path) -> None:
+    """Without a language model both contracts end with a draft whose items are all met, each by counting."""
+    top = tmp_path / "history"
+    await fetch_branch(str(EXAMPLES / "history.bundle"), "main", top, timeout_s=60)
+    merged = await git.GitCodeHost({"this": top}).read(git.METHOD, {"repository": "this"}, since=None, until=None)
+    pages = FileDocuments(TEAM / "documents")
+    audience = await pages.read("read", {"ref": "audience.md"}, since=None, until=None)
+    sources = {
+        "changelog": [Source("merged", merged)],
+        "weekly-digest": [Source("changes", None, gap="nobody has approved one"), Source("audience", audience)],
+    }
+    for name in CONTRACTS:
+        path = TEAM / "workflows" / f"{name}.prose.md"
+        found = contract.read(path.read_bytes(), file_name=path.name).contract
+        assert found is not None
+        assert set(found.inputs) == {source.name for source in sources[name]}
+        written = offline_draft.write(found.title, sources[name])
+        checks = [offline_draft.check(item, written) for item in found.done_when]
+        assert [check for check in checks if not check.met] == []
 
 
 async def test_the_bundle_is_what_its_script_makes(tmp_path: Path) -> None:
