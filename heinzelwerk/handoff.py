@@ -288,7 +288,8 @@ def path_problem(path: str) -> str | None:
 # Prefixes that vendors gave their keys so that they can be found, and a length that prose does not reach.
 _KEYS: tuple[tuple[str, bytes], ...] = (
     ("Anthropic key", rb"sk-ant-[A-Za-z0-9_-]{20,}"),
-    ("OpenAI key", rb"sk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{32,}"),
+    # A digit among the first hundred characters: long hyphenated names have the same prefix, and none.
+    ("OpenAI key", rb"sk-(?=[A-Za-z_-]{0,100}[0-9])[A-Za-z0-9_-]{32,}"),
     ("GitHub token", rb"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"),
     ("GitLab token", rb"glpat-[A-Za-z0-9_-]{20,}"),
     ("Slack token", rb"xox[abeprs]-[A-Za-z0-9-]{10,}"),
