@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from pydantic import JsonValue
@@ -76,10 +77,14 @@ class Client:
         cause: Cause = Cause.MANUAL,
         when_busy: WhenBusy = WhenBusy.FOLLOW_UP,
         by: str | None = None,
+        slot: datetime | None = None,
         channel: str | None = None,
         conversation: str | None = None,
     ) -> WakeReply:
-        """Store a reason to start a turn and ring for it. The same key is accepted once, however often it comes."""
+        """Store a reason to start a turn and ring for it. The same key is accepted once, however often it comes.
+
+        `slot` is for cause scheduled: the instant that the wake stands for, at which its windows end.
+        """
         fresh = self._works.ids.new()
         wake = Wake(
             team=self.team,
@@ -90,6 +95,7 @@ class Client:
             text=text,
             data=data,
             by=by,
+            slot=slot,
             channel=channel,
             conversation=conversation,
         )
@@ -195,13 +201,24 @@ class Client:
         session = await self._known(heinzel)
         return Log(session, await self._store.spine(session), await self._store.unread_mail(session))
 
+    async def newest_turn(self, heinzel: str) -> TurnRecord | None:
+        """The newest turn of a session; None where it never had one."""
+        session = SessionId(self.team, heinzel)
+        seen = await self._store.overview(session)
+        return await self._store.turn(session, seen.last_turn) if seen and seen.last_turn else None
+
+    async def ended_turn(self, heinzel: str) -> TurnRecord:
+        """Wait until a session has a turn and its newest one has ended; for ever, so give it a time of your own."""
+        while True:
+            turn = await self.newest_turn(heinzel)
+            if turn is not None and turn.state.ended:
+                return turn
+            await asyncio.sleep(_LOOK_EVERY_S)
+
     async def turn(self, heinzel: str, number: int | None = None) -> TurnRecord | None:
-        """A turn's record; without a number the newest one."""
+        """A turn's record; without a number the newest one. Refused where the name is unknown."""
         session = await self._known(heinzel)
-        if number is None:
-            seen = await self._store.overview(session)
-            number = seen.last_turn if seen else 0
-        return await self._store.turn(session, number) if number else None
+        return await self.newest_turn(heinzel) if number is None else await self._store.turn(session, number)
 
     async def text(self, effect: EffectRecord) -> str | None:
         """What an effect would place, or placed; None where it has expired."""

@@ -11,6 +11,7 @@ from heinzelwerk.contract import Diagnostic, Reading, SetReport, Severity
 from heinzelwerk.generation import ContractEntry
 from heinzelwerk.session import Overview
 from heinzelwerk.turn import TurnRecord
+from workers.repositories import TeamLoad
 from workers.show import figures
 from workers.show.screen import ink, line, table
 
@@ -159,3 +160,27 @@ def _diagnostic(found: Diagnostic) -> Text:
     if found.hint:
         text.append_text(ink(f"\n  hint: {line(found.hint)}"))
     return text
+
+
+def load_data(team: str, done: TeamLoad) -> dict[str, object]:
+    """A load for programs."""
+    reply = done.loaded.reply
+    return {
+        "team": team,
+        "generation": reply.number,
+        "added": reply.added,
+        "changed": reply.changed,
+        "removed": reply.removed,
+        **done.loaded.report.as_dict(),
+        "refused_skills": [str(refusal) for refusal in done.refused],
+    }
+
+
+def loaded(team: str, done: TeamLoad) -> RenderableType:
+    """A load: what came, changed and went, then everything that is wrong."""
+    reply = done.loaded.reply
+    moves = (("new", reply.added), ("changed", reply.changed), ("gone", reply.removed))
+    words = "; ".join(f"{word}: {', '.join(names)}" for word, names in moves if names) or "nothing changed"
+    head = ink(f"team {team}, generation {reply.number}: {line(words)}", "bold")
+    refused = [ink(line(str(refusal)), "red") for refusal in done.refused]
+    return Group(head, *refused, diagnostics(done.loaded.report))

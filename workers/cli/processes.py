@@ -1,0 +1,131 @@
+"""Commands that start processes: up, worker, beat, flower, demo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from heinzelwerk import errors
+from workers.cli import options
+from workers.cli.shell import Shell
+
+
+@click.command("worker")
+@click.argument("profile", default="all")
+@options.on_shell
+def worker_command(shell: Shell, *, profile: str) -> int:
+    """Run one worker: turns, upkeep, solo, handoffs, or (default) all of them in one process."""
+    from workers import root, running
+
+    return running.run_worker(root.build(shell.connected(), profile=profile))
+
+
+@click.command("beat")
+@options.on_shell
+def beat_command(shell: Shell) -> int:
+    """Run beat: it asks for a sweep every few seconds. Two of them, or none, lose and double nothing."""
+    from workers import root, running
+
+    return running.run_beat(root.build(shell.connected(), profile=root.CLIENT), shell.settings.workers.data)
+
+
+@click.command("flower", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Where it listens; beyond loopback it needs a login."
+)
+@click.option("--port", default=5555, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--login", help="USER:PASSWORD that browsers must give. Better in a file: --login-file.")
+@click.option(
+    "--login-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file that holds USER:PASSWORD.",
+)
+@options.on_shell
+def flower_command(shell: Shell, *, address: str, port: int, login: str | None, login_file: Path | None) -> int:
+    """Run Flower: workers, queues and rates in a browser. It sees names and ids, never a turn's words."""
+    from workers import flowering, root
+
+    secret = login_file.read_text("utf-8").strip() if login_file else login
+    if secret is None and address not in ("127.0.0.1", "::1", "localhost"):
+        raise errors.ConfigurationError(
+            f"flower would listen on {address} without a login",
+            fix="give --login-file FILE with USER:PASSWORD in it, or leave --address at 127.0.0.1",
+        )
+    runtime = root.build(shell.connected(), profile=root.CLIENT)
+    return flowering.run(runtime.app, address=address, port=port, login=secret)
+
+
+@click.command("up")
+@click.option("--flower", "with_flower", is_flag=True, help="Also run Flower on http://127.0.0.1:5555.")
+@options.on_shell
+def up_command(shell: Shell, *, with_flower: bool) -> int:
+    """Run everything on this machine: an embedded server in ./.heinzelwerk, workers, beat. Ctrl-C ends it in peace.
+
+    Contracts of the settings' teams are loaded at the start. It never uses REDIS_URL.
+    """
+    from workers.cli.everything import Everything
+
+    settings = shell.settings
+    with Everything(
+        settings,
+        config=shell.config_file,
+        environment=inherited(),
+        note=lambda name, what: shell.screen.note(f"{name}: {what}"),
+        with_flower=with_flower,
+    ) as everything:
+        everything.start()
+        _leave_on_signals(everything.leave)
+        shell.screen.result(
+            f"Heinzelwerk is up: server {everything.url}, data in {settings.workers.data}\n"
+            "Next, in another terminal and this directory: heinzelwerk list\n"
+            "      shows the Heinzelmännchen; wake NAME --wait starts one. Ctrl-C here ends everything."
+        )
+        everything.wait()
+    return 0
+
+
+@click.command("demo")
+@click.option("--repo", type=click.Path(path_type=Path), help="Tell another repository's history.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep everything in this new directory.")
+@options.on_shell
+def demo_command(shell: Shell, *, repo: Path | None, keep: Path | None) -> int:
+    """See it work in two minutes: own server, real workers, a real git history, no key; nothing is left behind."""
+    from workers.cli import demonstration
+
+    named = repo.resolve() if repo else None
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="heinzelwerk-demo-", ignore_cleanup_errors=True) as directory:
+            return demonstration.run(shell.screen, Path(directory).resolve(), named, environment=_own())
+    if keep.exists():
+        raise errors.Refused(
+            f"{keep} exists; the demo would write into it", fix="name a directory that does not exist yet"
+        )
+    keep.mkdir(parents=True)
+    return demonstration.run(shell.screen, keep.resolve(), named, environment=_own(), kept=True)
+
+
+def inherited() -> Mapping[str, str]:
+    """What our own processes get of this environment: everything but the settings that this command decides itself."""
+    ours = ("REDIS_URL", "HEINZELWERK_STORE__URL", "HEINZELWERK_STORE__BROKER_URL")
+    return {name: value for name, value in os.environ.items() if name not in ours}  # noqa: TID251 - passed on, not read
+
+
+def _own() -> Mapping[str, str]:
+    """The demo's processes take no settings from this environment: it shows the same thing everywhere."""
+    return {name: value for name, value in inherited().items() if not name.startswith("HEINZELWERK_")}
+
+
+def _leave_on_signals(leave: Callable[[], None]) -> None:
+    """Ctrl-C and SIGTERM end the wait; what runs is then stopped in order."""
+
+    def react(number: int, frame: FrameType | None) -> None:
+        leave()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, react)

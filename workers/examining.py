@@ -1,0 +1,160 @@
+"""Gathering what the doctor judges: settings, models, targets, sandbox, the store and everything it knows of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import heinzelwerk
+from heinzelwerk import errors
+from heinzelwerk.client import Client
+from heinzelwerk.ports import Works
+from heinzelwerk.sandbox import git
+from workers import doctor, engine
+from workers.doctor import Finding, Level
+
+if TYPE_CHECKING:
+    from config.settings import Settings
+    from workers.root import Runtime
+
+Connect = Callable[[], AbstractAsyncContextManager["Runtime"]]
+
+
+async def examine(settings: Settings, connect: Connect) -> tuple[Finding, ...]:
+    """Everything, what is down first; what cannot be looked at because something else is down is left out."""
+    local = [finding async for finding in _local(settings)]
+    try:
+        async with connect() as runtime:
+            found = [*local, *await _deployment(settings, runtime)]
+    except (errors.Refused, errors.StoreUnavailable, errors.ConfigurationError, errors.FormatTooNew) as error:
+        found = [*local, Finding(Level.DOWN, "store", str(error), error.fix)]
+    rank = {Level.DOWN: 0, Level.WARN: 1, Level.OK: 2}
+    return tuple(sorted(found, key=lambda finding: rank[finding.level]))
+
+
+async def _local(settings: Settings) -> AsyncIterator[Finding]:
+    """What this machine can say without a server."""
+    for finding in models(settings):
+        yield finding
+    for name, path in settings.code_host.repositories.items():
+        yield await _repository(name, path)
+    if settings.documents.directory is not None:
+        yield _documents(settings.documents.directory)
+    if settings.handoff.runners:
+        yield await _sandbox(settings)
+
+
+def models(settings: Settings) -> list[Finding]:
+    """Every configured model: its extra, its key, its price."""
+    from heinzelwerk.engine import Models
+
+    chosen = Models(engine.model_settings(settings))
+    found: list[Finding] = []
+    for name in chosen.settings.named():
+        try:
+            chosen.model(name)
+            chosen.quote(name)
+        except errors.ConfigurationError as error:
+            level = Level.DOWN if name == settings.heinzel.model else Level.WARN
+            found.append(Finding(level, "models", str(error), error.fix))
+        else:
+            words = (
+                "offline: no language model, no key, no cost"
+                if name == "offline"
+                else f"{name}: installed, key set, priced"
+            )
+            found.append(Finding(Level.OK, "models", words))
+    return found
+
+
+async def _repository(name: str, path: Path) -> Finding:
+    try:
+        await git.run_git(path, ("rev-parse", "--git-dir"), timeout_s=20, output_cap=4096)
+    except errors.GitError as error:
+        fix = error.fix or f"correct [code-host.repositories] {name}"
+        return Finding(Level.WARN, "targets", f"repository {name}: {error}", fix)
+    return Finding(Level.OK, "targets", f"repository {name} is readable")
+
+
+def _documents(directory: Path) -> Finding:
+    if not directory.is_dir():
+        fix = f"make it (mkdir -p {directory}), or correct [documents] directory"
+        return Finding(Level.DOWN, "targets", f"the documents directory {directory} does not exist", fix)
+    return Finding(Level.OK, "targets", f"documents are in {directory}")
+
+
+async def _sandbox(settings: Settings) -> Finding:
+    """Whether coding agents can be confined here, by the same test that a handoff worker makes."""
+    from heinzelwerk.sandbox import choose
+    from heinzelwerk.sandbox.spec import Refusal
+
+    wished = settings.handoff.backend
+    root = (settings.handoff.directory or settings.workers.data / "handoffs") / "doctor"
+    await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
+    backend = await choose.choose_backend(
+        root=root,
+        account=settings.handoff.account,
+        order=choose.ORDER if wished in ("auto", "unsafe") else tuple(one for one in choose.ORDER if one == wished),
+        unsafe=wished == "unsafe",
+    )
+    if isinstance(backend, Refusal):
+        return Finding(Level.DOWN, "sandbox", f"coding agents cannot be confined: {backend.detail}", backend.fix)
+    if wished == "unsafe":
+        fix = 'take backend = "unsafe" out of [handoff]'
+        return Finding(Level.WARN, "sandbox", "coding agents run without walls, as [handoff] backend says", fix)
+    return Finding(Level.OK, "sandbox", f"coding agents are confined by {backend.name}")
+
+
+async def _deployment(settings: Settings, runtime: Runtime) -> list[Finding]:
+    works = runtime.works
+    store = works.store
+    facts, beats, flag, now = await asyncio.gather(
+        store.server_facts(), store.workers(), store.flag("drain"), store.now_ms()
+    )
+    here_ms = int(works.clock.now().timestamp() * 1000)
+    found = doctor.store(facts, appendfsync=settings.store.appendfsync, here_ms=here_ms)
+    found += doctor.workers(beats, here=heinzelwerk.__version__, now_ms=now)
+    found += doctor.drained(flag)
+    teams = sorted({*await store.teams(), *settings.teams})
+    for team in teams:
+        found += await _team(team, runtime.works_of(team), now)
+    if not teams:
+        fix = "`heinzelwerk load DIRECTORY --team NAME`, or [teams.NAME] source = ..."
+        found.append(Finding(Level.WARN, "contracts", "no team has loaded contracts yet", fix))
+    return found
+
+
+async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
+    store = works.store
+    client = Client(works, team, rings=False)
+    entries, recent, due, seen = await asyncio.gather(
+        store.entries(team),
+        store.effects(team),
+        store.due(team, limit=doctor.MANY_WAITING),
+        client.overviews(),
+    )
+    return [
+        *doctor.contracts(team, entries),
+        *doctor.sessions(seen.values(), now_ms=now_ms),
+        *doctor.queues(team, due, now_ms=now_ms),
+        *doctor.effects(team, recent),
+        *[
+            finding
+            for entry in entries.values()
+            for publishing in entry.publishes
+            if publishing.action in works.publishers
+            and (finding := await _target(f"{team}/{entry.name}", works, publishing.action, publishing.args))
+        ],
+    ]
+
+
+async def _target(who: str, works: Works, action: str, arguments: dict[str, str]) -> Finding | None:
+    try:
+        await works.publishers[action].view(arguments)
+    except errors.HeinzelwerkError as error:
+        fix = error.fix or "make the document and its marker, or correct the contract's publishes"
+        return Finding(Level.WARN, "targets", f"{who} publishes with {action}: {error}", fix)
+    return None
