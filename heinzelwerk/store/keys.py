@@ -35,7 +35,7 @@ TABLE: Final[tuple[Rule, ...]] = (
     Rule("{<name>}:due", "zset", "every script", "never", "entries go when nothing is due"),
     Rule("{<name>}:backoff", "hash", "ring", "never", "entries go with progress"),
     Rule("{<name>}:slots", "zset", "ring, claim, renew", "never", "entries end by score"),
-    Rule("{<name>}:seen:<any>", "hash", "accept, commit", "sometimes", "no TTL while the wake is open"),
+    Rule("{<name>}:seen:<name>:<id>", "hash", "accept, commit", "sometimes", "no TTL while the wake is open"),
     Rule(
         "{<name>}:op:<any>",
         "string",

@@ -131,7 +131,7 @@ class MemoryStore:
         if state.due.get(member) != expected_ms:
             return False
         session = state.sessions.get(heinzel)
-        fresh = sum(1 for wake in wakes if wake.id not in state.seen)
+        fresh = sum(1 for wake in wakes if ms.seen_key(wake) not in state.seen)
         if fresh and len(session.inbox if session else ()) + fresh > self._options.inbox_cap:
             ms.count(state, "slots_waiting")
             return False

@@ -124,7 +124,7 @@ def _write(
     session.format = max(session.format, options.format)
     session.memo.update(change.memo)
     _write_turns(session, change)
-    _write_wakes(team, session, change, now, options)
+    _write_wakes(team, heinzel, session, change, now, options)
     del session.mail[: change.mail_taken]
     _write_words(session, change)
     for settlement in change.settle:
@@ -162,22 +162,24 @@ def _write_turns(session: SessionState, change: Commit) -> None:
         session.last_turn = change.new_turns
 
 
-def _write_wakes(team: TeamState, session: SessionState, change: Commit, now: int, options: StoreOptions) -> None:
+def _write_wakes(
+    team: TeamState, heinzel: str, session: SessionState, change: Commit, now: int, options: StoreOptions
+) -> None:
     for taken in change.taken_wakes:
         if taken.raw in session.inbox:
             session.inbox.remove(taken.raw)
-        seen = team.seen.setdefault(taken.wake_id, ms.Seen(""))
+        seen = team.seen.setdefault(f"{heinzel}/{taken.wake_id}", ms.Seen(""))
         seen.turn = taken.turn if taken.turn is not None else seen.turn
         if taken.verdict is not None:
             seen.verdict, seen.forget_ms = taken.verdict, now + options.seen_ttl_ms
     for wake_id, verdict in change.ended_wakes:
-        seen = team.seen.setdefault(wake_id, ms.Seen(""))
+        seen = team.seen.setdefault(f"{heinzel}/{wake_id}", ms.Seen(""))
         seen.verdict, seen.forget_ms = verdict, now + options.seen_ttl_ms
     session.inbox[:0] = [_returned(team, wake, now) for wake in change.returned_wakes]
 
 
 def _returned(team: TeamState, wake: Wake, now: int) -> str:
-    team.seen.setdefault(wake.id, ms.Seen(""))
+    team.seen.setdefault(ms.seen_key(wake), ms.Seen(""))
     return rules.queued(wake, now)
 
 

@@ -172,9 +172,14 @@ def steerable(session: SessionState, wake: Wake) -> TurnRecord | None:
     return None
 
 
+def seen_key(wake: Wake) -> str:
+    """A key is known to its session: one event or one new output may wake several."""
+    return f"{wake.heinzel}/{wake.id}"
+
+
 def accept(team: TeamState, wake: Wake, nonce: str, now: int, options: StoreOptions) -> Acceptance:
     """Take a wake in, or say why not."""
-    seen = team.seen.get(wake.id)
+    seen = team.seen.get(seen_key(wake))
     if seen is not None and (seen.forget_ms is None or seen.forget_ms > now):
         if seen.nonce == nonce and nonce:
             return Acceptance(Disposition.ACCEPTED, turn=seen.turn)
@@ -192,14 +197,14 @@ def accept(team: TeamState, wake: Wake, nonce: str, now: int, options: StoreOpti
     running = steerable(session, wake)
     if running is not None:
         session.mail.append(rules.steer_of(wake, running.number))
-        team.seen[wake.id] = Seen(nonce, running.number, "steered", now + options.seen_ttl_ms)
+        team.seen[seen_key(wake)] = Seen(nonce, running.number, "steered", now + options.seen_ttl_ms)
         team.due[f"session:{wake.heinzel}"] = now
         return Acceptance(Disposition.ACCEPTED, turn=running.number)
     if len(session.inbox) >= options.inbox_cap:
         count(team, "wakes_refused")
         return Acceptance(Disposition.REFUSED, rules.INBOX_FULL)
     session.inbox.append(rules.queued(wake, now))
-    team.seen[wake.id] = Seen(nonce)
+    team.seen[seen_key(wake)] = Seen(nonce)
     team.due[f"session:{wake.heinzel}"] = now
     return Acceptance(Disposition.ACCEPTED)
 

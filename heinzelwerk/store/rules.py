@@ -36,10 +36,8 @@ REASON_CHARS = 300
 
 def too_new(found: int, known: int) -> FormatTooNew:
     """The error of a store that a newer release owns."""
-    return FormatTooNew(
-        f"the store has format {found}; this release reads up to {known}",
-        fix="install the release that the other workers run",
-    )
+    fix = "install the release that the other workers run"
+    return FormatTooNew(f"the store has format {found}, this release reads up to {known}: {fix}", fix=fix)
 
 
 def filled(record: TurnRecord, fills: Mapping[str, str]) -> TurnRecord:

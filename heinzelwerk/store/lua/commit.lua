@@ -51,13 +51,13 @@ end
 local function write_wakes()
   for _, taken in ipairs(A.taken or {}) do
     call('LREM', key .. ':inbox', 1, blob())
-    local seen = B .. 'seen:' .. taken[1]
+    local seen = seen_of(heinzel, taken[1])
     if given(taken[2]) then call('HSET', seen, 't', int(taken[2])) end
     if given(taken[3]) then ended_key(seen, taken[3]) end
   end
-  for _, ended in ipairs(A.ended or {}) do ended_key(B .. 'seen:' .. ended[1], ended[2]) end
+  for _, ended in ipairs(A.ended or {}) do ended_key(seen_of(heinzel, ended[1]), ended[2]) end
   for at = #(A.returned or {}), 1, -1 do
-    call('HSETNX', B .. 'seen:' .. A.returned[at], 'n', '')
+    call('HSETNX', seen_of(heinzel, A.returned[at]), 'n', '')
     call('LPUSH', key .. ':inbox', int(NOW) .. ' ' .. blob())
   end
   if A.mail > 0 then call('LTRIM', key .. ':mail', int(A.mail), -1) end
@@ -85,10 +85,10 @@ local function write_asks()
     call('HSET', key .. ':drafts', 'n:' .. draft[1], int(draft[2]) .. ' ' .. draft[3] .. ' ' .. blob())
   end
   for _ = 1, A.effects or 0 do
-    local effect = cjson.decode(blob())
+    local effect = record_of(blob())
     plan(effect, blob())
   end
-  for _ = 1, A.jobs or 0 do queue_job(cjson.decode(blob())) end
+  for _ = 1, A.jobs or 0 do queue_job(record_of(blob())) end
   if A.wakes then accept_all(A.wakes, A.op) end
   for _, number in ipairs(A.expire or {}) do words_may_go(heinzel, int(number)) end
   if A.memo then call('HSET', key .. ':memo', unpack(A.memo)) end

@@ -10,7 +10,7 @@ local at = call('ZSCORE', B .. 'due', member)
 if not at or tonumber(at) ~= A.expected_ms then return { 0 } end
 local fresh = 0
 for _, wake in ipairs(A.wakes) do
-  if call('EXISTS', B .. 'seen:' .. wake[1]) == 0 then fresh = fresh + 1 end
+  if call('EXISTS', seen_of(wake[2], wake[1])) == 0 then fresh = fresh + 1 end
 end
 if fresh > 0 and call('LLEN', of(A.heinzel) .. ':inbox') + fresh > O.inbox_cap then
   count('slots_waiting')

@@ -5,9 +5,18 @@ local function may_start(effect) return effect.decision == 'approved' or effect.
 local function chat(effect) return given(effect.call) end
 local function undecided(effect) return effect.state == 'planned' and effect.decision == 'pending' end
 
+-- A record for writing back. An empty object is left out: not every cjson writes it as an object again.
+local function record_of(raw)
+  local record = cjson.decode(raw)
+  for name, value in pairs(record) do
+    if type(value) == 'table' and next(value) == nil then record[name] = nil end
+  end
+  return record
+end
+
 local function effect_of(id)
   local raw = call('GET', B .. 'effect:' .. id)
-  return raw and cjson.decode(raw) or nil
+  return raw and record_of(raw) or nil
 end
 
 -- An effect by id, or by an unambiguous beginning of at least four characters.
@@ -145,7 +154,7 @@ end
 
 local function job_of(id)
   local raw = call('GET', B .. 'job:' .. id)
-  return raw and cjson.decode(raw) or nil
+  return raw and record_of(raw) or nil
 end
 
 -- A new job; its deadline came as a duration.

@@ -21,6 +21,9 @@ local function why_not(heinzel)
   return nil
 end
 
+-- A key is known to its session: one event or one new output may wake several.
+local function seen_of(heinzel, id) return B .. 'seen:' .. heinzel .. ':' .. id end
+
 local function ended_key(seen, verdict)
   call('HSET', seen, 'v', verdict)
   call('PEXPIRE', seen, int(O.seen_ttl_ms))
@@ -30,7 +33,7 @@ end
 -- Answers disposition, reason and turn.
 local accept
 function accept(id, heinzel, steers, document, nonce)
-  local seen = B .. 'seen:' .. id
+  local seen = seen_of(heinzel, id)
   local known = call('HMGET', seen, 'n', 't')
   if known[1] then
     local turn = known[2] or ''

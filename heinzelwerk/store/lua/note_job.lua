@@ -5,6 +5,6 @@
 -- job:<id> string: no TTL while open
 local job = job_of(A.id)
 if not job or call('GET', B .. 'job:' .. A.id .. ':lease') ~= A.token then return 0 end
-job.place = A.place
+job.place = next(A.place) and A.place or nil
 call('SET', B .. 'job:' .. A.id, cjson.encode(job))
 return 1
