@@ -271,12 +271,19 @@ async def test_a_held_lock_is_waited_for_until_the_deadline(top: Path) -> None:
 
 
 async def test_a_caller_that_stops_waiting_has_its_answer_before(top: Path) -> None:
-    """Where the lock stays held, the attempt ends as unchanged before its time is over, not as a doubt."""
+    """Where the lock stays held, the attempt ends as unchanged a tenth before its time is over, not as a doubt."""
+    seen: list[float] = []
+    ticks = iter([0.0, 3.0, 4.4, 4.5])
+
+    def tick() -> float:
+        seen.append(next(ticks))
+        return seen[-1]
+
     with (top / LOCK_NAME).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(errors.TargetUnavailable):
-            async with asyncio.timeout(5):
-                await put(top, seconds=5)
+            await DocumentSections(top, monotonic=tick).place(Placement("k", ARGUMENTS, "One", ""), deadline_s=5)
+    assert seen[-1] == 4.5
 
 
 async def test_the_deadline_is_looked_at_again_under_the_lock(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,11 +299,11 @@ async def test_the_deadline_is_looked_at_again_under_the_lock(top: Path, monkeyp
 async def test_a_killed_writer_leaves_a_whole_document_and_a_free_lock(top: Path) -> None:
     """SIGKILL in the middle of writing: the old document is whole, the lock is free, its draft is cleaned up."""
     code = """
-        import asyncio, os, signal, sys
+        import asyncio, signal, sys, threading
         from pathlib import Path
         from heinzelwerk.ports import Placement
         from heinzelwerk.publisher import documents
-        documents.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        documents.os.fsync = lambda _: signal.pthread_kill(threading.get_ident(), signal.SIGKILL)
         placement = Placement("dead", {"ref": "changes.md", "marker": "weekly"}, "Half", "")
         asyncio.run(documents.DocumentSections(Path(sys.argv[1])).place(placement, deadline_s=30))
     """
@@ -315,12 +322,13 @@ async def test_a_writer_that_slept_past_its_deadline_changes_nothing(top: Path) 
     This is what `refuses_late` rests on: a second attempt can only come before or after the first, never between.
     """
     code = """
-        import asyncio, os, signal, sys
+        import asyncio, signal, sys, threading
         from pathlib import Path
         from heinzelwerk import errors
         from heinzelwerk.ports import Placement
         from heinzelwerk.publisher import documents
-        documents.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGSTOP)
+        # To this very thread: sent to the process, another thread could take it and this one run on for a while.
+        documents.os.fsync = lambda _: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         placement = Placement("late", {"ref": "changes.md", "marker": "weekly"}, "Late", "")
         try:
             asyncio.run(documents.DocumentSections(Path(sys.argv[1])).place(placement, deadline_s=0.5))
