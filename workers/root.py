@@ -22,6 +22,7 @@ from config.settings import LONGEST_TURN_S, Settings
 from heinzelwerk.capability import registry as capabilities
 from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.ports import Capability, Clock, Ids, Keeper, Publisher, Runner, Store, Works
+from heinzelwerk.publisher import keeping
 from heinzelwerk.publisher import registry as publishers
 from heinzelwerk.runner import registry as runners
 from heinzelwerk.runner.run import House
@@ -171,7 +172,7 @@ def build(
         ids=ids,
         engine_room=EngineRoom(settings, capabilities=found, clock=clock, ids=ids, factories=factories),
         capabilities=found,
-        publishers=publishers.build(documents=settings.documents.directory),
+        publishers=_kept() | publishers.build(documents=settings.documents.directory),
         runners=_runners(settings, profile, clock, ids),
         wrap=wrap or (lambda works: works),
     )
@@ -179,6 +180,11 @@ def build(
     runtime.deeds = _deeds(runtime)
     asked.register(app, runtime.deeds)
     return runtime
+
+
+def _kept() -> dict[str, Publisher]:
+    """The publishers whose target is our own store: drafts that are placed nowhere, lessons."""
+    return {one.action: one for one in (keeping.draft(), keeping.lesson())}
 
 
 def version() -> str:
