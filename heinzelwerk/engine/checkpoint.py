@@ -114,7 +114,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
     def _counters(self, parts: Sequence[Any]) -> dict[str, int]:
         found = {k: v for k, v in self.segment.turn.counters.items() if k.startswith("tool:")}
         for part in parts:
-            if isinstance(part, ToolReturnPart) and part.tool_name != messages.OUTPUT_TOOL:
+            if isinstance(part, ToolReturnPart):
                 found.pop(f"tool:{part.tool_name}", None)
                 if part.outcome == "retried" and part.retry is not None and part.retry.attempt is not None:
                     found[f"tool:{part.tool_name}"] = part.retry.attempt
@@ -216,12 +216,15 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         self.rejection = Rejection(output_context.tool_call, error)
         raise error
 
-    async def on_output_process_error(
-        self, ctx: RunContext[TurnDeps], *, output_context: Any, output: Any, error: Any
+    async def wrap_output_process(
+        self, ctx: RunContext[TurnDeps], *, output_context: Any, output: Any, handler: Any
     ) -> Any:
         """Remember an outcome that does not fit its contract."""
-        self.rejection = Rejection(output_context.tool_call, error)
-        raise error
+        try:
+            return await handler(output)
+        except (ModelRetry, ToolRetryError) as error:
+            self.rejection = Rejection(output_context.tool_call, error.__cause__ or error)
+            raise
 
     def exhausted(
         self, found: Sequence[ModelMessage], error: BaseException

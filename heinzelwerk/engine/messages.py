@@ -139,14 +139,17 @@ def prompt(text: str) -> ModelRequest:
 
 
 def repeats(messages: Sequence[ModelMessage]) -> int:
-    """How many times in a row, up to the end, the same tool was called with the same arguments."""
+    """How many times in a row, up to the end, the same tool was called with the same arguments.
+
+    An outcome that is returned again is no such call: its retries are counted already.
+    """
     count, seen = 0, None
     for message in reversed(messages):
         if not isinstance(message, ModelResponse):
             continue
         for call in reversed(message.tool_calls):
             key = (call.tool_name, call.args_as_json_str())
-            if seen is not None and key != seen:
+            if call.tool_name == OUTPUT_TOOL or (seen is not None and key != seen):
                 return count
             seen, count = key, count + 1
         if not message.tool_calls:

@@ -15,7 +15,6 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from heinzelwerk import budget
 from heinzelwerk.ending import Failed, HandedBack, Parked
-from heinzelwerk.engine import prices
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.prices import Quote
 from heinzelwerk.engine.segment import Segment
@@ -97,8 +96,8 @@ class MeteredModel(WrapperModel):
             self.sent = False
             self._timed(self._ms(began))
             self._patience.circuits(self.wrapped).succeeded()
-            found = prices.cost(self._segment.quote, response.usage)
-            response.usage.cost = None if found is None else budget.usd(found)
+            response.usage.cost = budget.usd(self._segment.charge(response.usage))
+            response.usage.unmeasured_requests = 0  # counted at the cap: to the library's limits it is measured now
             return response
 
     def _ms(self, began: float) -> int:

@@ -310,8 +310,8 @@ class _Run:
         )
         return job, Task(task=asked.task, files=asked.files or {})
 
-    def _left(self, leave: Leave) -> Ending:
-        ending = leave.ending(self._tail())
+    def _left(self, leave: Leave, found: Sequence[ModelMessage] | None = None) -> Ending:
+        ending = leave.ending(self._tail(found))
         if not isinstance(ending, OverBudget):
             return ending
         tail = ending.tail
@@ -324,8 +324,8 @@ class _Run:
         """A limit of the library's: the tokens that the cap can buy, or the deployment's numbers of requests and calls."""
         words = text.safe(str(error))
         if "output_tokens_limit" in words:
-            return self._left(Leave(lambda tail: OverBudget(tail, "turn")))
-        return Failed(self._tail(), f"limit: {text.clean_line(words, limit=200)}", words)
+            return self._left(Leave(lambda tail: OverBudget(tail, "turn")), self._messages())
+        return Failed(self._tail(self._messages()), f"limit: {text.clean_line(words, limit=200)}", words)
 
     def _spent_retries(self, error: UnexpectedModelBehavior) -> Ending:
         """The retry budget is used up: the rejection that did it goes into the history, its type and place onto the spine."""

@@ -85,6 +85,7 @@ class Segment:
         self._notes: list[Note] = []
         self._call_notes: dict[str, list[Note]] = {}
         self._unstored_steers: tuple[str, ...] = ()
+        self._charged, self._unpriced = 0, False
 
     # -- money -------------------------------------------------------------------------------------------------
 
@@ -180,13 +181,39 @@ class Segment:
         self._instructions = instructions.encode()
         self.overhead_tokens = (len(instructions) + tool_definitions) // 3
 
+    def charge(self, usage: RequestUsage) -> int:
+        """Micro-dollars of the response that just came; one whose cost cannot be computed counts at the cap."""
+        asked = self.asked
+        found = prices.cost(self.quote, usage)
+        self._unpriced = found is None
+        self._charged = max(asked.micros if asked else 0, self.left or 0) if found is None else found
+        return self._charged
+
     async def response(self, found: Sequence[ModelMessage], *, ms: int) -> None:
         """A model answered: the request as it was sent and the response, paid and settled, in one commit."""
-        response, asked = found[-1], self._taken()
+        asked = self._taken()
+        turn, note, settle = self._answered(found, asked, ms=ms)
+        self._unstored_steers = ()
+        await self.write(turn, notes=[note], history=self._history(found), settle=settle)
+
+    def _answered(
+        self, found: Sequence[ModelMessage], asked: Asked, *, ms: int
+    ) -> tuple[TurnRecord, Note, tuple[Settlement, ...]]:
+        """The turn, its event and the settlement after the last response of these messages."""
+        at = messages.last_response(found)
+        response = found[at] if at is not None else None
         if not isinstance(response, ModelResponse):
-            raise TypeError("the last message of an answered request is a response")
-        charged, unpriced = self._charged(response, asked)
-        used = response.usage
+            raise TypeError("an answered request has a response in its history")
+        used, charged = response.usage, self._charged
+        spent = Usage(
+            requests=1,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            cost_micros=charged,
+            unpriced=int(self._unpriced),
+        )
         turn = self.turn.model_copy(
             update={
                 "steps": asked.step,
@@ -195,20 +222,9 @@ class Segment:
                 "messages": len(found),
                 "steers": (),
                 "counters": {k: v for k, v in self.turn.counters.items() if k not in (RESERVED, "parks")},
-                "usage": self.turn.usage.plus(
-                    Usage(
-                        requests=1,
-                        input_tokens=used.input_tokens,
-                        output_tokens=used.output_tokens,
-                        cache_read_tokens=used.cache_read_tokens,
-                        cache_write_tokens=used.cache_write_tokens,
-                        cost_micros=charged,
-                        unpriced=int(unpriced),
-                    )
-                ),
+                "usage": self.turn.usage.plus(spent),
             }
         )
-        self._unstored_steers = ()
         data: dict[str, JsonValue] = {
             **self._step(asked.step),
             "ordinal": turn.ordinal,
@@ -222,23 +238,11 @@ class Segment:
         }
         if used.cache_read_tokens or used.cache_write_tokens:
             data |= {"cache_read_tokens": used.cache_read_tokens, "cache_write_tokens": used.cache_write_tokens}
-        if unpriced:
+        if self._unpriced:
             data["unpriced"] = True
         if response.finish_reason not in (None, "stop", "tool_call"):
             data["finish"] = response.finish_reason
-        await self.write(
-            turn,
-            notes=[Note("step.model", data, turn=turn.id())],
-            history=self._history(found),
-            settle=self._settled(asked, charged),
-        )
-
-    def _charged(self, response: ModelResponse, asked: Asked) -> tuple[int, bool]:
-        """Micro-dollars of a response, and whether they could not be computed: then it counts at the cap."""
-        found = prices.cost(self.quote, response.usage)
-        if found is not None:
-            return found, False
-        return max(asked.micros, self.left or 0), True
+        return turn, Note("step.model", data, turn=turn.id()), self._settled(asked, charged)
 
     async def tools(
         self,
@@ -472,7 +476,8 @@ class Segment:
                     self._stored(reserved, reply)
                     self.asked = asked
                     return
-                refused = Leave(lambda tail: OverBudget(tail, reply.over, asked.micros))
+                over, needed = reply.over, asked.micros
+                refused = Leave(lambda tail: OverBudget(tail, over, needed))
             if notes or history or calls or bodies or settle or mail_taken or turn != self.turn:
                 reply = await self.claim.commit(notes, turns=(turn,), mail_taken=mail_taken, progress=progress, **parts)
                 self._stored(turn, reply)
@@ -509,7 +514,12 @@ class Segment:
         turn = turn or self.turn
         settle: tuple[Settlement, ...] = ()
         asked, self.asked = self.asked, None
-        if asked is not None:
+        answered = found is not None and any(isinstance(m, ModelResponse) for m in found[self.turn.messages :])
+        if asked is not None and answered and found is not None:
+            # It was answered and paid for, and the run ended before its checkpoint.
+            turn, note, settle = self._answered(found, asked, ms=0)
+            self._notes.append(note)
+        elif asked is not None:
             spent = asked.micros if sent else 0
             settle = self._settled(asked, spent, possible=sent)
             usage = turn.usage.plus(Usage(requests=int(sent), possible_micros=spent))

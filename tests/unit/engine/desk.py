@@ -64,7 +64,7 @@ class CrashHere(Exception):
 
 
 @dataclass
-class Model_:
+class Scripted:
     """A model that answers by script; the last reply repeats. Remembers every request."""
 
     replies: Sequence[Reply]
@@ -164,7 +164,7 @@ class Desk:
     """A house, its scripted model, and its store."""
 
     house: House
-    model: Model_
+    model: Scripted
     store: CrashingStore
     engine: PydanticEngine
 
@@ -215,7 +215,7 @@ async def desk(
 ) -> Desk:
     """A desk with one wake accepted."""
     clock, policy = HandClock(), policy or Policy()
-    model, store = Model_(replies), CrashingStore(clock)
+    model, store = Scripted(replies), CrashingStore(clock)
     prices = {NAME: PRICE, "spare:scripted": PRICE}
     given = ModelSettings(**{"model": NAME, "prices": prices, **(settings or {})})
     factories = {"double": lambda name: model.model(), **(models or {})}

@@ -78,7 +78,7 @@ async def test_the_last_request_holds_each_result_once_whatever_died() -> None:
 async def test_dying_again_and_again_ends_once() -> None:
     """A process that dies after each of its commits is still only slow."""
     found = await _desk()
-    for at in range(1, 30):
+    for _ in range(29):
         found.store.at = len(found.store.commits) + 2
         try:
             await found.go()
