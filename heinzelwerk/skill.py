@@ -206,16 +206,17 @@ def _main(content: str) -> tuple[dict[str, object], str]:
 
 
 def _check_keys(meta: Mapping[str, object]) -> None:
-    metadata = meta.get("metadata")
-    below = [key for key in metadata if key != f"hz.{_APPLIES}"] if isinstance(metadata, dict) else []
-    own = [key for key in (*meta, *below) if key.lower().startswith("hz") and key not in ("hz", f"hz.{_APPLIES}")]
-    hz = meta.get("hz")
+    allowed = f"hz.{_APPLIES}"
+    metadata, hz = meta.get("metadata"), meta.get("hz")
+    own = [key for key in meta if key.lower().startswith("hz") and key not in ("hz", allowed)]
+    if isinstance(metadata, dict):
+        own += [f"metadata.{key}" for key in metadata if key.lower().startswith("hz") and key != allowed]
     if "hz" in meta:
         own += [f"hz.{key}" for key in hz if key != _APPLIES] if isinstance(hz, dict) else ["hz"]
     if own:
-        hint = f"A skill is advice and grants nothing; it may say hz.{_APPLIES} alone."
+        hint = f"A skill is advice and grants nothing; it may say {allowed} alone."
         raise _Refused(MAIN_FILE, f"the key {own[0][:60]} is refused", hint, "HZC051")
-    known = {"name", "description", "hz", f"hz.{_APPLIES}", *HINTS}
+    known = {"name", "description", "hz", allowed, *HINTS}
     unknown = sorted(set(meta) - known)
     if unknown:
         raise _Refused(MAIN_FILE, f"unknown key {unknown[0][:60]}", f"Known are name, description, {', '.join(HINTS)}.")

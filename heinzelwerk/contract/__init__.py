@@ -8,7 +8,7 @@ from heinzelwerk.contract.diagnostic import CODES, Diagnostic, Severity
 from heinzelwerk.contract.graph import Graph
 from heinzelwerk.contract.reader import SUFFIX, Reading, read
 from heinzelwerk.contract.sets import Installed, SetReport, check_set
-from heinzelwerk.contract.template import template
+from heinzelwerk.contract.starter import template
 
 __all__ = [
     "CODES",

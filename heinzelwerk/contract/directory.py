@@ -46,17 +46,24 @@ def read_path(path: Path, *, namespace: str = "team") -> tuple[Reading, ...]:
 
 def read_file(path: Path, *, namespace: str = "team") -> Reading:
     """One contract file; what the disk refuses is a diagnostic like any other."""
+    data = read_bytes(path)
+    if isinstance(data, Finding):
+        return _unread(path, namespace, data.field, data.message, data.hint)
+    return reader.read(data, file_name=path.name, namespace=namespace, file=str(path))
+
+
+def read_bytes(path: Path) -> bytes | Finding:
+    """The bytes of a contract file, one more than the largest allowed at most; or why the disk refuses them."""
     try:
         # O_NOFOLLOW and the size come from one open file, so that nobody can swap it in between; O_NONBLOCK keeps a
         # named pipe from holding the check.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return _unread(path, namespace, "file", f"the file cannot be read: {error.strerror}", "Check its permissions.")
+        return Finding(1, "HZC001", "file", f"the file cannot be read: {error.strerror}", "Check its permissions.")
     with os.fdopen(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return _unread(path, namespace, "file", "it is no regular file", "Replace it by a file.")
-        data = opened.read(source.LARGEST_FILE + 1)
-    return reader.read(data, file_name=path.name, namespace=namespace, file=str(path))
+            return Finding(1, "HZC001", "file", "it is no regular file", "Replace it by a file.")
+        return opened.read(source.LARGEST_FILE + 1)
 
 
 def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:

@@ -27,6 +27,7 @@ from heinzelwerk.contract.source import FIRST_FRONTMATTER_LINE, Finding
 
 MOST_NODES = 10_000
 DEEPEST = 32
+_LONGEST_NUMBER = 4300
 
 Path = tuple[str | int, ...]
 
@@ -215,6 +216,8 @@ def _plain(text: str) -> object:
 
 def _tagged(event: ScalarEvent, kind: str) -> object:
     """The value of a scalar under an explicit core tag, read as PyYAML reads it."""
+    if len(event.value) > _LONGEST_NUMBER:  # base 60 (1:20:30) costs its length squared
+        raise ValueError(f"line {_line(event)}: more than {_LONGEST_NUMBER} characters under a tag !!{kind}")
     node = yaml.ScalarNode(f"{_TAG}{kind}", event.value)
     constructor = SafeConstructor()
     try:

@@ -4,7 +4,6 @@ A rule inside one value is a field's; a rule between keys of one mapping is an a
 pydantic runs once every field of it is valid. Source: the contract format, section 1.2, and the keys that are ours.
 """
 
-import math
 import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal, NoReturn, Self
@@ -25,6 +24,7 @@ PLACED = "placed"
 _CONTRACT_READ = re.compile(r"contract:(me|team)/([a-z](?:-?[a-z0-9])*)#([a-z][a-z0-9_]*)")
 _METHOD_READ = re.compile(r"[a-z][a-z0-9-]*\.[a-z][a-z0-9_]*")
 _LONGEST_NAME = 64
+_LARGEST_NUMBER = 2**53
 
 
 def _refuse(path: Path, message: str, hint: str = "") -> NoReturn:
@@ -82,12 +82,12 @@ def _encodable(text: str) -> str:
 
 
 def _argument(value: object) -> object:
-    """A publisher's argument: text, a finite number or a boolean."""
+    """A publisher's argument: text, a finite number that any JSON reader takes, or a boolean."""
     if isinstance(value, str):
         return _encodable(value)
-    if isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER:
         return value
-    raise ValueError("a publisher's argument is text, a number or a boolean")
+    raise ValueError("a publisher's argument is text, a boolean, or a number below 2^53")
 
 
 Ident = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
@@ -258,9 +258,11 @@ class Hz(_Mapping):
 
 
 def _each_once(values: list[str], key: str) -> None:
+    seen: set[str] = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             _refuse((key, index), f"{value} stands in {key} twice", "Keep one of the two.")
+        seen.add(value)
 
 
 _PRE = r"(?:0|[1-9][0-9]*)"
