@@ -98,7 +98,7 @@ async def choose_backend(
     `root` is the directory for runs, on the disk that may be filled. `account`: what to become when started as root
     (default uid 65534). `unsafe` is an operator's explicit wish to run without confinement; it is then said in every result.
     `cgroup_parent`: a delegated cgroup v2 directory (default: this worker's own). `bwrap`: the binary (default: found on
-    a fixed path).
+    a fixed path). What dead workers left below `root` is cleared first.
     """
     try:
         drop_to = _account(account)
@@ -107,6 +107,7 @@ async def choose_backend(
             detail=f"there is no account {account!r} to drop root to",
             fix="create it, or correct the account of handoffs in the settings",
         )
+    await runs.clear_leftovers(root)
     base = _unconfined(drop_to, cgroup_parent)
     if unsafe:
         return replace(base, warnings=(*base.warnings, "sandbox = unsafe: this agent ran without any confinement"))

@@ -1,12 +1,15 @@
 """What a worker that was killed left behind: find it, kill it, remove it, and never touch what is not ours.
 
-A pid alone is no identity: it is given again. A record names the boot, and of each process the pid and its start
-time (field 22 of /proc/PID/stat). Source: facts/coding_agents.md 7.5.
+A worker holds a lock on the record of each of its runs; the kernel drops it with the worker, however that ends, and also
+across containers that share the directory. A sandbox that should have died with its worker is killed by pid and start
+time (field 22 of /proc/PID/stat), within one boot and pid namespace: a pid alone is no identity, it is given again.
+Source: facts/coding_agents.md 7.5.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -31,17 +34,25 @@ def record_of(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.json")
 
 
-def write_record(directory: Path, *, child: int | None, cgroup: Path | None = None) -> None:
-    """Say who runs this: this very worker, and the sandbox's outermost process once there is one."""
-    record = {
-        "boot": _boot(),
-        "worker": _identity(os.getpid()),
-        "child": None if child is None else _identity(child),
-        "cgroup": None if cgroup is None else str(cgroup),
-    }
-    fresh = record_of(directory).with_suffix(".new")
-    fresh.write_text(json.dumps(record), encoding="utf-8")
-    fresh.replace(record_of(directory))
+def claim(directory: Path) -> int:
+    """Make and lock the record of a run; returns its descriptor, which is the lock. FileExistsError: it has one."""
+    while True:
+        held = os.open(record_of(directory), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(held)  # a starting worker took the empty record for a leftover and is removing it
+            continue
+        if os.fstat(held).st_nlink:
+            return held
+        os.close(held)
+
+
+def note(held: int, *, child: int, cgroup: Path | None = None) -> None:
+    """Write down the sandbox's outermost process, for whoever finds this record without its worker."""
+    record = {**_here(), "child": _identity(child), "cgroup": None if cgroup is None else str(cgroup)}
+    os.ftruncate(held, 0)
+    os.pwrite(held, json.dumps(record).encode(), 0)
 
 
 def clear(root: Path) -> tuple[Cleared, ...]:
@@ -55,11 +66,21 @@ def clear(root: Path) -> tuple[Cleared, ...]:
 
 
 def _clear_one(path: Path) -> Cleared | None:
-    record = _read(path)
-    same_boot = record.get("boot") == _boot()
-    if same_boot and _lives(record.get("worker")):
+    try:
+        held = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None  # another worker that starts was faster
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _clear(path, _read(held))
+    except BlockingIOError:
         return None
-    killed = same_boot and _kill(record)
+    finally:
+        os.close(held)
+
+
+def _clear(path: Path, record: dict[str, Any]) -> Cleared:
+    killed = record.items() >= _here().items() and _kill(record)
     directory = path.with_suffix("")
     try:
         collect.remove_tree(directory)
@@ -77,7 +98,7 @@ def _kill(record: dict[str, Any]) -> bool:
             Path(group, "cgroup.kill").write_text("1", encoding="ascii")
             Path(group).rmdir()
     child = record.get("child")
-    if not isinstance(child, dict) or not _lives(child):
+    if not isinstance(child, dict) or not isinstance(child.get("pid"), int) or child != _identity(child["pid"]):
         return False
     try:
         os.kill(child["pid"], signal.SIGKILL)
@@ -86,31 +107,27 @@ def _kill(record: dict[str, Any]) -> bool:
     return True
 
 
-def _lives(identity: object) -> bool:
-    """Whether exactly this process exists, zombies not counted: those have ended."""
-    if not isinstance(identity, dict) or not isinstance(identity.get("pid"), int):
-        return False
-    return identity == _identity(identity["pid"])
-
-
 def _identity(pid: int) -> dict[str, int] | None:
+    """Pid and start time; None for one that does not exist or has ended and waits to be reaped."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
-        return {"pid": pid, "start": -1} if not Path("/proc").is_dir() and pid == os.getpid() else None
+        return None
     return None if fields[0] in (b"Z", b"X") else {"pid": pid, "start": int(fields[19])}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(held: int) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
+        record = json.loads(os.pread(held, 65_536, 0))
+    except ValueError:
+        return {}  # cut by a crash: it names nobody
     return record if isinstance(record, dict) else {}
 
 
-def _boot() -> str:
+def _here() -> dict[str, str]:
+    """Within what pids mean something: this boot, this pid namespace."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return {"boot": boot, "pid_namespace": os.readlink("/proc/self/ns/pid")}
     except OSError:
-        return ""
+        return {"boot": "", "pid_namespace": ""}

@@ -1,6 +1,6 @@
 """The private directory of one run: made before it, filled with what the agent is given, gone after it.
 
-<root>/<run id>.json     who runs it (worker, sandbox: pid and start time), for `leftovers`
+<root>/<run id>.json     locked by the worker that runs it, for `leftovers`
 <root>/<run id>/work     the given files; `work/out` for what comes back
 <root>/<run id>/home     HOME, or under bubblewrap the files that are copied into one made of memory
 <root>/<run id>/tmp      TMPDIR, where it is not memory
@@ -37,15 +37,12 @@ class Place:
     directory: Path
     layout: Layout
     backend: Backend
+    record: int
+    """The locked record of this run, see `leftovers`."""
     out: int
     """The open `work/out`: whatever is renamed meanwhile, this is the one that is collected."""
     listeners: tuple[socket.socket, ...]
     """Model and tools, where the loopback device is the machine's; empty under bubblewrap."""
-
-    @property
-    def record(self) -> Path:
-        """The file that says who runs this."""
-        return leftovers.record_of(self.directory)
 
     @property
     def entry(self) -> Path:
@@ -70,17 +67,18 @@ async def place(backend: Backend, *, root: Path, run_id: str) -> AsyncIterator[P
         os.close(opened.out)
         collect.remove_tree(opened.directory)
         opened.entry.unlink(missing_ok=True)
-        opened.record.unlink(missing_ok=True)
+        leftovers.record_of(opened.directory).unlink(missing_ok=True)
+        os.close(opened.record)
 
 
 def _open(backend: Backend, *, root: Path, run_id: str) -> Place:
     directory = root.resolve() / run_id
     root.mkdir(mode=0o711, parents=True, exist_ok=True)
     try:
-        directory.mkdir(mode=0o700)
+        record = leftovers.claim(directory)
     except FileExistsError:
         raise Refused(f"run {run_id} is running already, or was left behind: see {directory}") from None
-    leftovers.write_record(directory, child=None)
+    directory.mkdir(mode=0o700)
     for name in ("work", "work/out", "home", "tmp", "run"):
         (directory / name).mkdir(mode=0o755 if name in ("work", "run") else 0o700)
     _give(backend.drop_to, *(directory / name for name in (".", "work/out", "home", "tmp")))
@@ -88,7 +86,13 @@ def _open(backend: Backend, *, root: Path, run_id: str) -> Place:
     out = os.open(directory / "work/out", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     layout = _layout(backend, directory, listeners)
     return Place(
-        run_id=run_id, directory=directory, layout=layout, backend=backend, out=out, listeners=tuple(listeners)
+        run_id=run_id,
+        directory=directory,
+        layout=layout,
+        backend=backend,
+        record=record,
+        out=out,
+        listeners=tuple(listeners),
     )
 
 

@@ -480,3 +480,18 @@ async def test_a_run_id_is_used_once_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(errors.Refused):
             async with place.place(backend, root=tmp_path, run_id=wrong):
                 pass
+
+
+async def test_a_sandbox_killed_from_outside_is_said(backend: Backend, tmp_path: Path) -> None:
+    """The memory killer takes the outermost process: the run is `killed`, and its agent does not go on."""
+    mark = f"outermost-{os.getpid()}-{tmp_path.name}"
+
+    def kill(stream: str, line: bytes) -> None:
+        os.kill(json.loads((tmp_path / "run-1.json").read_text())["child"]["pid"], signal.SIGKILL)
+
+    seen = await sandbox.run_agent(
+        backend, "import time; print('x'); time.sleep(600)", mark, root=tmp_path, on_line=kill
+    )
+    assert (seen.result.ended, seen.result.exit_code, seen.result.signal) == (Ended.KILLED, None, signal.SIGKILL)
+    assert seen.result.detail
+    sandbox.wait_until(lambda: not sandbox.alive_with(mark))

@@ -116,7 +116,7 @@ def make_place(directory: Path, **changes: Any) -> Place:
         python_home=Path("/opt/python"),
         executable=Path("/usr/bin/bwrap"),
     )
-    return Place(run_id="r", directory=directory, layout=layout, backend=backend, out=-1, listeners=())
+    return Place(run_id="r", directory=directory, layout=layout, backend=backend, record=-1, out=-1, listeners=())
 
 
 def test_the_command_holds_no_environment(tmp_path: Path) -> None:

@@ -163,7 +163,9 @@ class Shim:
             if descriptor >= 0:
                 os.set_inheritable(descriptor, False)
         _protect(self.plan["worker_pid"] if self.plan["reap"] else None)
-        self.wake, wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.wake, wake_end = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(wake_end, False)
         signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: self.stop_all())
@@ -177,7 +179,10 @@ class Shim:
             self.say(f"error {error.strerror}: {error.filename or self.plan['argv'][0]}".replace("\n", " "))
             os._exit(1)
         self.say(f"started {self.agent}")
-        self.watch()
+        try:
+            self.watch()
+        finally:
+            self.stop_all()  # whatever went wrong in here: the agent does not go on alone
 
     def prepare(self) -> None:
         """The private HOME, where it is memory that only exists in here, and the forwarded ports."""
@@ -192,7 +197,7 @@ class Shim:
 
     def start(self) -> None:
         """Fork and exec; an exec that fails raises here, with its errno."""
-        report, child_report = os.pipe2(os.O_CLOEXEC)
+        report, child_report = os.pipe()
         self.agent = os.fork()
         if self.agent == 0:
             _become_agent(self.plan, child_report)
@@ -219,7 +224,6 @@ class Shim:
                     self.collect_children()
                 else:
                     self.forwarder.ready(descriptor, events)
-        self.stop_all()
 
     def obey(self) -> None:
         """One or more letters of the control pipe, or its end."""
@@ -227,7 +231,7 @@ class Shim:
         if not order:
             self.stop_all()
         if b"I" in order:
-            os.kill(self.agent, signal.SIGINT)
+            _signal(self.agent, signal.SIGINT)
 
     def collect_children(self) -> None:
         """Reap what has died, without waiting."""
@@ -265,7 +269,7 @@ class Shim:
     def kill_descendants(self) -> None:
         """Until there is none: orphans become children of this subreaper as their parents die."""
         while True:
-            family = _descendants(os.getpid())
+            family = _descendants(os.getpid()) or [-self.agent]  # its process group, where there is no /proc
             for pid in family:
                 _signal(pid, signal.SIGSTOP)  # first, so that none forks while its neighbours are being killed
             for pid in family:
@@ -299,6 +303,8 @@ def _become_agent(plan: dict[str, Any], report: int) -> None:
         import resource
 
         os.setsid()
+        if plan["reap"]:
+            _die_with_parent(signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -333,15 +339,23 @@ def _protect(worker_pid: "int | None") -> None:
         return
     import ctypes
 
-    set_pdeathsig, set_dumpable, set_child_subreaper = 1, 4, 36
+    set_dumpable, set_child_subreaper = 4, 36
     libc = ctypes.CDLL(None)
     libc.prctl(set_dumpable, 0, 0, 0, 0)
     if worker_pid is None:
         return
     libc.prctl(set_child_subreaper, 1, 0, 0, 0)
-    libc.prctl(set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
+    _die_with_parent(signal.SIGTERM)
     if os.getppid() != worker_pid:
         os._exit(1)  # it died before the line above took effect
+
+
+def _die_with_parent(number: int) -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(set_pdeathsig, int(number), 0, 0, 0)
 
 
 def _signal(pid: int, number: int = signal.SIGKILL) -> None:
@@ -352,7 +366,7 @@ def _signal(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def _descendants(top: int) -> "list[int]":
-    """Every process below `top`, from one pass over /proc (macOS: none; there the process group must do)."""
+    """Every process below `top`, from one pass over /proc; none where there is no such thing (macOS)."""
     children: dict[int, list[int]] = {}
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]
