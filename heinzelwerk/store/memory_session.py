@@ -109,7 +109,7 @@ def commit(
     if over:
         return CommitReply(CommitState.OVER_CAP, now, over)
     _write(team, session_id, session, change, now, options)
-    reply = CommitReply(CommitState.DONE, now)
+    reply = CommitReply(CommitState.DONE, now, mail=len(session.mail))
     session.last_op, session.last_reply = change.op, reply
     return reply
 

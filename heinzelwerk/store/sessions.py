@@ -43,8 +43,8 @@ class Sessions(Face):
         """Write everything in the commit, or nothing."""
         arguments, blobs = _arguments(commit)
         arguments |= {"heinzel": session.heinzel, "token": token}
-        state, now, over = await self._run("commit", session.team, arguments, blobs)
-        return CommitReply(CommitState(state.decode()), int(now), over.decode())
+        state, now, over, *mail = await self._run("commit", session.team, arguments, blobs)
+        return CommitReply(CommitState(state.decode()), int(now), over.decode(), int(mail[0]) if mail else 0)
 
     async def release(
         self, session: SessionId, token: str, *, handed_back: bool, due_ms: int | None, holds_session: bool

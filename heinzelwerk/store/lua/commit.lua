@@ -2,7 +2,7 @@
 -- One write of a lease holder: everything or nothing, once, under its token and the expected sequence number.
 --
 -- A: see sessions.py `_arguments`; contents in the order in which they are taken below.
--- Answers {state, now ms, over}.
+-- Answers {state, now ms, over, unread mail}.
 -- s:<heinzel> hash (seq, head, last_turn, format, dead, op, reply, released): permanent, the session's head
 -- s:<heinzel>:spine list of lines, :turns hash of records, :memo hash: permanent until prune seals them
 -- s:<heinzel>:open zset of turn numbers, :inbox and :mail lists: permanent, entries go as they are worked off
@@ -13,7 +13,7 @@
 -- and what the libraries write: wakes, money, effects, jobs, due, slots
 local heinzel, key = A.heinzel, of(A.heinzel)
 local kept = call('HMGET', key, 'op', 'reply', 'seq')
-if kept[1] == A.op then return { 'done', kept[2], '' } end
+if kept[1] == A.op then return { 'done', kept[2], '', call('LLEN', key .. ':mail') } end
 if call('GET', key .. ':lease') ~= A.token then return { 'lease_lost', int(NOW), '' } end
 if tonumber(kept[3] or '0') ~= A.seq then return { 'out_of_sequence', int(NOW), '' } end
 if A.reserve or A.settle then expire_money() end
@@ -106,4 +106,4 @@ if A.progress then
 end
 call('HSET', key, unpack(fields))
 if given(A.after) then let_go(heinzel, A.after == 'hand_back', A.due_ms, A.holds) end
-return { 'done', int(NOW), '' }
+return { 'done', int(NOW), '', call('LLEN', key .. ':mail') }
