@@ -244,7 +244,8 @@ class MemoryStore:
         if kept is not None and kept[0] > now and isinstance(kept[1], PostReply):
             return kept[1]
         reply = self._post(team, session, mail, now)
-        team.ops[name] = (now + self._options.op_ttl_ms, reply)
+        if reply.posting not in (Posting.UNKNOWN_TURN, Posting.UNKNOWN_ITEM):
+            team.ops[name] = (now + self._options.op_ttl_ms, reply)
         return reply
 
     def _post(self, team: TeamState, session: SessionId, mail: Mail, now: int) -> PostReply:

@@ -31,7 +31,7 @@ elseif given(A.fills) then
   for _, candidate in ipairs(turn.waits or {}) do
     if candidate.id == A.fills then item = candidate end
   end
-  if not item then return answer({ 'unknown_item', '' }) end
+  if not item then return { 'unknown_item', '' } end
   if given(item.value) then return answer({ 'already_filled', item.value }) end
   if A.kind == 'answer' and item.deadline_ms <= NOW then return answer({ 'expired', '' }) end
 end
