@@ -80,6 +80,7 @@ _FIXES = (
         "may not enter",
         "install Python and the agents where that account can read them, or run the worker in an unprivileged account",
     ),
+    ("cannot drop root", "give the worker CAP_SETUID and CAP_SETGID, or run it in an unprivileged account"),
     ("was not found", "install bubblewrap with the system's package manager: apt install bubblewrap"),
 )
 

@@ -269,9 +269,16 @@ async def test_a_fork_bomb_is_bounded(backend: Backend, tmp_path: Path) -> None:
             Limits(fsize=8 << 20),
         ),
         ("import os, time\nwhile time.process_time() < 2.5: pass\nprint('DONE')", Limits(cpu_s=1)),
+        (
+            (
+                "import os; f = open('/dev/shm/hw-test', 'wb'); os.unlink('/dev/shm/hw-test'); f.write(bytes(40 << 20));"
+                "f.close(); print('DONE')"
+            ),
+            Limits(),
+        ),
         ("import os; held = [os.open('/usr', os.O_RDONLY) for _ in range(500)]; print('DONE')", Limits(nofile=64)),
     ],
-    ids=["memory", "file size", "cpu", "descriptors"],
+    ids=["memory", "file size", "cpu", "shared memory", "descriptors"],
 )
 async def test_a_resource_is_bounded(backend: Backend, tmp_path: Path, script: str, limits: Limits) -> None:
     """Each limit stops what the bare account may do."""
@@ -294,6 +301,22 @@ async def test_a_full_disk_is_the_agents_own(backend: Backend, tmp_path: Path) -
     limits = Limits(timeout_s=120, disk_bytes=16 << 20, fsize=4 << 20)
     seen = await sandbox.run_agent(backend, script, root=tmp_path, limits=limits)
     assert seen.result.ended is Ended.DISK_CAP
+
+
+async def test_a_full_home_is_the_agents_own(backend: Backend, tmp_path: Path) -> None:
+    """HOME and the temporary directory are bounded as well: memory of a fixed size, or watched like the results."""
+    script = """
+    import os, time
+    try:
+        for number in range(40):
+            for place in (os.environ["HOME"], os.environ["TMPDIR"]):
+                open(f"{place}/{number}", "wb").write(os.urandom(1 << 20))
+        time.sleep(600)
+    except OSError as error: print(error.strerror)
+    """
+    limits = Limits(timeout_s=120, disk_bytes=16 << 20, fsize=4 << 20)
+    seen = await sandbox.run_agent(backend, script, root=tmp_path, limits=limits)
+    assert seen.result.ended is Ended.DISK_CAP or "No space" in seen.out
 
 
 async def test_the_supervisor_cannot_be_tricked(backend: Backend, tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import textwrap
 import threading
 import time
@@ -256,6 +259,24 @@ async def test_an_unknown_account_is_refused(tmp_path: Path) -> None:
     assert isinstance(chosen, Refusal)
     assert "no-such-account" in chosen.detail
     assert isinstance(await choose.choose_backend(root=tmp_path, account="root"), Refusal)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops to an account")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv of util-linux takes rights away for this test")
+@pytest.mark.parametrize(("missing", "fix"), [("setuid", "CAP_SETUID"), ("setgid", "CAP_SETGID")])
+def test_root_that_cannot_become_somebody_else_is_refused(tmp_path: Path, missing: str, fix: str) -> None:
+    """A root without the right to change its account runs no agent at all, and says what it lacks."""
+    script = """
+    import asyncio, sys
+    from pathlib import Path
+    from heinzelwerk.sandbox import choose
+    chosen = asyncio.run(choose.choose_backend(root=Path(sys.argv[1])))
+    print(type(chosen).__name__, chosen.fix)
+    """
+    argv = ["setpriv", "--bounding-set", f"-{missing}", sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True)
+    assert done.stdout.startswith("Refusal ")
+    assert fix in done.stdout
 
 
 async def test_a_stop_is_graceful(backend: Backend, tmp_path: Path) -> None:
