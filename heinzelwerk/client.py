@@ -62,7 +62,7 @@ class Client:
     def __init__(self, works: Works, team: str, *, rings: bool = True) -> None:
         self.team = team
         self._rings = rings
-        self._works = works
+        self.works = works
         self._store = works.store
 
     # -- wakes ---------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Client:
 
         `slot` is for cause scheduled: the instant that the wake stands for, at which its windows end.
         """
-        fresh = self._works.ids.new()
+        fresh = self.works.ids.new()
         wake = Wake(
             team=self.team,
             heinzel=heinzel,
@@ -226,7 +226,7 @@ class Client:
 
     async def before(self, effect: EffectRecord) -> str | None:
         """What stands at the effect's target now; None where this process has no publisher for it or cannot read it."""
-        publisher = self._works.publishers.get(effect.action)
+        publisher = self.works.publishers.get(effect.action)
         if publisher is None:
             return None
         try:
@@ -292,7 +292,7 @@ class Client:
         self, effect_id: str, decision: Decision, *, by: str, text: str | None = None, reason: str = ""
     ) -> MoveReply:
         record = await self.effect(effect_id)
-        reply = await apply.decide(self.team, record.id, decision, by=by, works=self._works, words=text, reason=reason)
+        reply = await apply.decide(self.team, record.id, decision, by=by, works=self.works, words=text, reason=reason)
         await self._ring()
         return reply
 
@@ -307,7 +307,7 @@ class Client:
     async def resolve(self, effect_id: str, how: Literal["completed", "failed", "retry"], *, by: str) -> MoveReply:
         """Close an effect whose end nobody knows, as a person found it; `retry` lets code place it again."""
         record = await self.effect(effect_id)
-        reply = await apply.resolve(self.team, record.id, how, by=by, works=self._works)
+        reply = await apply.resolve(self.team, record.id, how, by=by, works=self.works)
         await self._ring()
         return reply
 
@@ -325,7 +325,7 @@ class Client:
         return await self._post(
             heinzel,
             Mail(
-                id=self._works.ids.new(),
+                id=self.works.ids.new(),
                 kind=MailKind.ANSWER,
                 turn=record.number,
                 fills=item.id,
@@ -346,7 +346,7 @@ class Client:
         return await self._post(
             heinzel,
             Mail(
-                id=self._works.ids.new(),
+                id=self.works.ids.new(),
                 kind=MailKind.BUDGET_RAISED,
                 turn=record.number,
                 fills=item.id,
@@ -358,13 +358,13 @@ class Client:
     async def stop(self, heinzel: str, *, by: str, turn: int | None = None) -> PostReply:
         """Stop a turn (the newest open one where none is named); what it completed is kept."""
         number = turn or await self._open_turn(heinzel, "stop")
-        return await self._post(heinzel, Mail(id=self._works.ids.new(), kind=MailKind.STOP, turn=number, by=by))
+        return await self._post(heinzel, Mail(id=self.works.ids.new(), kind=MailKind.STOP, turn=number, by=by))
 
     async def steer(self, heinzel: str, text: str, *, by: str, turn: int | None = None) -> PostReply:
         """Tell a running turn something before its next model request; too late, it becomes the next wake."""
         number = turn or await self._open_turn(heinzel, "steer")
         return await self._post(
-            heinzel, Mail(id=self._works.ids.new(), kind=MailKind.STEER, turn=number, text=text, by=by)
+            heinzel, Mail(id=self.works.ids.new(), kind=MailKind.STEER, turn=number, text=text, by=by)
         )
 
     async def pause(self, heinzel: str | None, *, paused: bool) -> None:
@@ -382,7 +382,7 @@ class Client:
     async def _ring(self) -> None:
         """Ring for what is due; without a bell the workers' sweep finds it, so a doorbell must not be taken here."""
         if self._rings:
-            await advance.ring(self.team, self._works)
+            await advance.ring(self.team, self.works)
 
     async def _known(self, heinzel: str) -> SessionId:
         if not ids.is_name(heinzel):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heinzelwerk import errors, loading, skill_directory
+from heinzelwerk import errors, loading, planning, skill_directory
 from heinzelwerk.contract.sets import Installed
 from heinzelwerk.loading import Loaded
 from heinzelwerk.opening import SkillText
@@ -29,6 +29,14 @@ class Checkout:
 
     root: Path
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skills:
+    """A repository's skills, ready to be stored, and those that were left out."""
+
+    packed: tuple[PackedSkill, ...]
+    refused: tuple[Refusal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +74,27 @@ def directory(root: Path) -> Checkout:
     return Checkout(root.resolve(), str(root.resolve()))
 
 
+async def skills(root: Path) -> Skills:
+    """The skills of a repository; a bad one is left out with its reason."""
+    found = await asyncio.to_thread(skill_directory.read_skills, root / SKILLS)
+    good = tuple(packed(entry) for entry in found if isinstance(entry, Skill))
+    return Skills(good, tuple(entry for entry in found if isinstance(entry, Refusal)))
+
+
 async def load(
     team: str, checkout: Checkout, *, timezone: str, publishers: Mapping[str, Publisher], store: Store
 ) -> TeamLoad:
     """Check the files and make them the team's newest generation; what is broken blocks itself only."""
-    found = await asyncio.to_thread(skill_directory.read_skills, checkout.root / SKILLS)
-    skills = [entry for entry in found if isinstance(entry, Skill)]
-    repository = await asyncio.to_thread(loading.read_repository, checkout.root, skills=tuple(map(packed, skills)))
-    installed = Installed(actions=dict.fromkeys(publishers, "write"), skills=frozenset(entry.name for entry in skills))
+    advice = await skills(checkout.root)
+    repository = await asyncio.to_thread(loading.read_repository, checkout.root, skills=advice.packed)
+    installed = Installed(
+        actions={action: "write" for action in publishers if action not in planning.INTERNAL},
+        skills=frozenset(entry.skill.name for entry in advice.packed),
+    )
     loaded = await loading.load(
         team, repository, timezone=timezone, source=checkout.source, installed=installed, store=store
     )
-    return TeamLoad(loaded, tuple(entry for entry in found if isinstance(entry, Refusal)))
+    return TeamLoad(loaded, advice.refused)
 
 
 def packed(skill: Skill) -> PackedSkill:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_WAITS = "`heinzelwerk doctor` says whether workers run (Ctrl-C leaves, the turn goes on)"
 _PATIENCE_S = 8.0
 """Silence after which somebody who waits is told what is not there."""
 
@@ -72,7 +73,7 @@ class Shell:
         if url is None:
             raise errors.Refused(
                 "no server: neither REDIS_URL nor [store] url is set, and no `heinzelwerk up` runs in "
-                f"{settings.workers.data.parent}",
+                f"{settings.workers.data.absolute().parent}",
                 fix="start one with `heinzelwerk up` (another terminal, this directory), or set REDIS_URL",
             )
         return url
@@ -135,14 +136,12 @@ class Shell:
         raise errors.Refused(f"there are {len(known)} teams", fix=f"name one with --team: {', '.join(known)}")
 
     @asynccontextmanager
-    async def patience(self, what: str) -> AsyncIterator[None]:
-        """While the block runs long, say on stderr that it still waits and where to look."""
+    async def patience(self, what: str, *, fix: str = _WAITS) -> AsyncIterator[None]:
+        """While the block runs long, say on stderr that it still goes on and what to do."""
 
         async def remind() -> None:
             await asyncio.sleep(_PATIENCE_S)
-            self.screen.note(
-                f"still {what}; `heinzelwerk doctor` says whether workers run (Ctrl-C leaves, the turn goes on)"
-            )
+            self.screen.note(f"still {what}; {fix}")
 
         reminder = asyncio.create_task(remind())
         try:

@@ -56,7 +56,7 @@ class Screen:
     def result(self, *parts: RenderableType) -> None:
         """Print what was asked for."""
         for part in parts:
-            self.out.print(_inked(part), soft_wrap=not isinstance(part, Table))
+            _print(self.out, part)
 
     def data(self, value: object) -> None:
         """Print what was asked for as JSON, nothing else on stdout."""
@@ -71,7 +71,7 @@ class Screen:
     def note(self, *parts: RenderableType) -> None:
         """Say something beside the result: progress, what happens next."""
         for part in parts:
-            self.err.print(_inked(part), soft_wrap=not isinstance(part, Table))
+            _print(self.err, part)
 
     def problem(self, message: str, *, fix: str = "", details: Iterable[str] = ()) -> None:
         """Say what failed, where and why, and what to do about it."""
@@ -82,8 +82,17 @@ class Screen:
             self.err.print(Text.assemble(("  fix: ", "bold"), ink(fix)), soft_wrap=True)
 
 
-def _inked(part: RenderableType) -> RenderableType:
-    return ink(part) if isinstance(part, str) else part
+def _print(console: Console, part: RenderableType) -> None:
+    """Words flow over line ends by themselves; a grid is fitted to a terminal, and has no trailing blanks in a pipe."""
+    part = ink(part) if isinstance(part, str) else part
+    if isinstance(part, Text):
+        console.print(part, soft_wrap=True)
+    elif console.is_terminal:
+        console.print(part)
+    else:
+        with console.capture() as captured:
+            console.print(part)
+        console.file.write("".join(f"{written.rstrip()}\n" for written in captured.get().splitlines()))
 
 
 def _console(file: TextIO) -> Console:

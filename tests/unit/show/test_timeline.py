@@ -34,7 +34,16 @@ def test_a_turn_is_told_step_by_step() -> None:
                 ),
                 Note(
                     "step.model",
-                    {"step": 1, "duration_ms": 812, "input_tokens": 1200, "output_tokens": 52, "cost_micros": 450},
+                    {
+                        "step": 1,
+                        "ms": 812,
+                        "attempt": 1,
+                        "model": "offline",
+                        "input_tokens": 1200,
+                        "output_tokens": 52,
+                        "cost_micros": 450,
+                        "calls": ["read_changes"],
+                    },
                     turn="docs/changelog/3",
                 ),
                 Note(
@@ -55,12 +64,40 @@ def test_a_turn_is_told_step_by_step() -> None:
     )
     assert [row.what for row in rows] == ["turn started", "model", "turn ended"]
     assert rows[0].detail == (
-        "manual · by ada · as of 2026-11-30T20:14:03 · model offline · contract abababababab · inputs changes · "
+        "manual · by ada · as of 2026-11-30T20:14 · model offline · contract abababababab · inputs changes · "
         "took 2 waiting wakes along"
     )
+    assert rows[1].detail == "asks for read_changes"
     assert (rows[1].duration_ms, rows[1].tokens, rows[1].cost_micros) == (812, "1,200 in / 52 out", 450)
     assert rows[2].detail == "completed · Wrote the week. · 2 requests, 1 tool call"
     assert (rows[2].duration_ms, rows[2].cost_micros, rows[2].turn) == (2100, 0, 3)
+
+
+def test_a_failed_attempt_and_a_retried_call_are_told_with_their_reason() -> None:
+    """Who reads a timeline sees what went wrong, which attempt it was, and what follows."""
+    rows = timeline.rows(
+        timeline.read(
+            spine(
+                Note(
+                    "step.model",
+                    {"step": 1, "attempt": 2, "model": "m", "failed": "busy", "status": 529, "wait_s": 1.5},
+                ),
+                Note(
+                    "step.tools",
+                    {
+                        "step": 2,
+                        "calls": [
+                            {"tool": "read_x", "ms": 12, "outcome": "success", "call": "c1"},
+                            {"tool": "y", "outcome": "failed"},
+                        ],
+                        "retries": [{"tool": "read_x", "attempt": 1, "limit": 2, "call": "c1"}],
+                    },
+                ),
+            )
+        )
+    )
+    assert rows[0].detail == "FAILED: busy · attempt 2 · at m · status 529 · wait s 1.5"
+    assert rows[1].detail == "read_x 12 ms, y failed · RETRY attempt 1 · limit 2 · tool read_x"
 
 
 def test_a_kind_of_a_later_release_is_shown_with_its_facts() -> None:
@@ -95,7 +132,16 @@ def test_no_bytes_break_the_timeline(line: bytes) -> None:
 )
 def test_no_data_breaks_the_timeline(data: object) -> None:
     """Events of any release are shown, whatever their facts are."""
-    for kind in ("turn.started", "turn.ended", "turn.waiting", "effect.planned", "step.model", "x"):
+    for kind in (
+        "turn.started",
+        "turn.ended",
+        "turn.waiting",
+        "effect.planned",
+        "step.model",
+        "step.tools",
+        "report",
+        "x",
+    ):
         whole = {
             "usage": data,
             "pins": data,
