@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
@@ -14,7 +14,9 @@ REDACTED = "[redacted]"
 _QUIET = {
     "celery.worker.strategy": logging.WARNING,  # a line per message received
     "celery.app.trace": logging.WARNING,  # a line per task that succeeded: our own say more
-    "celery.redirected": logging.WARNING,
+    "celery.worker.consumer.connection": logging.WARNING,
+    "celery.apps.worker": logging.WARNING,
+    "celery.beat": logging.WARNING,
     "kombu": logging.WARNING,
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
@@ -48,13 +50,19 @@ class Redactor:
 
 
 def set_up(
-    *, log_format: str, level: str, secrets: tuple[str, ...] = (), context: Mapping[str, str] | None = None
+    *,
+    log_format: str,
+    level: str,
+    secrets: tuple[str, ...] = (),
+    context: Mapping[str, str] | None = None,
+    stream: TextIO | None = None,
 ) -> None:
-    """Send the logs of this process (ours, Celery's, everybody's) to stderr, each line with `context` in it.
+    """Send the logs of this process (ours, Celery's, everybody's) to `stream` (None: stderr), each line with `context` in it.
 
     `log_format`: `json`, `text`, or `auto` (text on a terminal, else JSON).
     """
-    as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
+    out = stream or sys.stderr
+    as_text = log_format == "text" or (log_format == "auto" and out.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -65,19 +73,20 @@ def set_up(
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         structlog.processors.format_exc_info,
         Redactor(secrets),
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer(colors=out.isatty())
         if as_text
         else structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
     ]
-    stream = logging.StreamHandler(sys.stderr)
-    stream.setFormatter(
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared, structlog.stdlib.add_logger_name],
             processors=last,
         )
     )
     root = logging.getLogger()
-    root.handlers = [stream]
+    root.handlers = [handler]
+    logging.captureWarnings(True)
     root.setLevel(level.upper())
     for name, quiet in _QUIET.items():
         logging.getLogger(name).setLevel(max(quiet, root.level))
