@@ -81,7 +81,8 @@ def register(app: Celery, deeds: Deeds) -> None:
         return _do(deeds, deeds.prune)
 
     for function in (turn, effect, handoff, sweep, prune):
-        app.task(name=f"heinzelwerk.{function.__name__}")(function)
+        # Not shared: Celery would otherwise give these closures to every other app of the process.
+        app.task(name=f"heinzelwerk.{function.__name__}", shared=False)(function)
 
 
 def _do(deeds: Deeds, deed: Callable[..., str], *ids: Any) -> str:
