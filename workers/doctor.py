@@ -52,7 +52,7 @@ def is_down(findings: Iterable[Finding]) -> bool:
 def store(facts: Mapping[str, str], *, appendfsync: str, here_ms: int) -> list[Finding]:
     """The server: version, durability, eviction, memory, clock."""
     found: list[Finding] = []
-    version = facts.get("version", "")
+    version = facts.get("redis_version", "")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers and numbers < OLDEST_SERVER:
         wanted = ".".join(map(str, OLDEST_SERVER))
@@ -64,7 +64,7 @@ def store(facts: Mapping[str, str], *, appendfsync: str, here_ms: int) -> list[F
                 f"upgrade to Valkey, or Redis {wanted} or newer",
             )
         )
-    policy = facts.get("maxmemory_policy", "noeviction")
+    policy = facts.get("maxmemory-policy") or facts.get("maxmemory_policy") or "noeviction"
     if policy != "noeviction":
         found.append(
             Finding(
@@ -86,11 +86,20 @@ def store(facts: Mapping[str, str], *, appendfsync: str, here_ms: int) -> list[F
                 "run NTP (chrony, systemd-timesyncd) on both machines",
             )
         )
-    return found or [Finding(Level.OK, "store", f"server {version or 'answers'}, durable, evicts nothing")]
+    if found:
+        return found
+    known = (
+        f"Valkey {facts['valkey_version']}"
+        if "valkey_version" in facts
+        else f"Redis {version}"
+        if version
+        else "the server"
+    )
+    return [Finding(Level.OK, "store", f"{known} answers, keeps an append-only file, evicts nothing")]
 
 
 def _durability(facts: Mapping[str, str], wanted: str) -> list[Finding]:
-    if facts.get("appendonly", "yes") not in ("yes", "1"):
+    if facts.get("appendonly", "yes") == "no" or facts.get("aof_enabled", "1") == "0":
         return [
             Finding(
                 Level.DOWN,

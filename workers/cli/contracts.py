@@ -125,7 +125,7 @@ async def list_command(shell: Shell, client: Client, *, as_json: bool) -> None:
     entries, sessions, now = await asyncio.gather(client.contracts(), client.overviews(), client.now_ms())
     last = await client.last_turns(sessions.values())
     names = sorted({*entries, *sessions})
-    rows = [roster.row(name, entries.get(name), sessions.get(name), last.get(name)) for name in names]
+    rows = [roster.row(name, entries.get(name), sessions.get(name), last.get(name), now=now) for name in names]
     if as_json:
         shell.screen.data({"team": client.team, "heinzel": rows})
     else:
@@ -147,7 +147,7 @@ async def show_command(shell: Shell, client: Client, *, name: str, as_text: bool
     sessions = await client.overviews()
     seen = sessions.get(name)
     last = (await client.last_turns([seen])).get(name) if seen else None
-    row = roster.row(name, entry, seen, last)
+    row = roster.row(name, entry, seen, last, now=await client.now_ms())
     if as_json:
         frontmatter = reading.contract.frontmatter if reading.contract else None
         shell.screen.data({**row, "contract": frontmatter, "sha256": entry.sha256, "broken": entry.broken})

@@ -1,11 +1,11 @@
 """The entry: the group of all commands, loaded when they are named, and the one place where errors become exit codes.
 
-Exit codes: 0 done; 1 refused, failed, diagnostics, no server; 2 usage; 78 configuration; 130 interrupted.
+Exit codes: 0 done; 1 refused, failed, diagnostics, no server; 2 usage; 78 configuration; 130 interrupted; 141 nobody read on.
 """
 
 import difflib
 import importlib
-import signal
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from heinzelwerk import errors
 from workers.cli.shell import Shell
 from workers.show.screen import Screen
 
-DONE, FAILED, USAGE, CONFIGURATION, INTERRUPTED = 0, 1, 2, 78, 130
+DONE, FAILED, USAGE, CONFIGURATION, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 78, 130, 141
 
 COMMANDS = {
     "up": "processes",
@@ -50,7 +50,6 @@ COMMANDS = {
     "drain": "upkeep",
     "prune": "upkeep",
     "doctor": "upkeep",
-    "handoff": "handoff",
 }
 """Every command by the module of this package that has it, there as `<name>_command`."""
 
@@ -100,9 +99,10 @@ def heinzelwerk(shell: Shell, config: str | None, traceback: bool) -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `heinzelwerk log NAME | head` ends quietly
-    sys.exit(run(sys.argv[1:], Shell(Screen(sys.stdout, sys.stderr))))
+    code = run(sys.argv[1:], Shell(Screen(sys.stdout, sys.stderr)))
+    if code == PIPE_CLOSED:  # `heinzelwerk log NAME | head` ends quietly, and what the command started is ended first
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str], shell: Shell) -> int:
@@ -115,6 +115,8 @@ def run(arguments: Sequence[str], shell: Shell) -> int:
     except click.ClickException as error:
         shell.screen.problem(error.format_message())
         return FAILED
+    except BrokenPipeError:
+        return PIPE_CLOSED
     except (click.Abort, KeyboardInterrupt):
         shell.screen.note("interrupted")
         return INTERRUPTED

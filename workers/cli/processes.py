@@ -69,9 +69,11 @@ def up_command(shell: Shell, *, with_flower: bool) -> int:
 
     Contracts of the settings' teams are loaded at the start. It never uses REDIS_URL.
     """
+    from workers import log
     from workers.cli.everything import Everything
 
     settings = shell.settings
+    log.set_up(log_format=settings.workers.log_format, level="warning", secrets=settings.secrets())
     with Everything(
         settings,
         config=shell.config_file,
@@ -82,7 +84,7 @@ def up_command(shell: Shell, *, with_flower: bool) -> int:
         everything.start()
         _leave_on_signals(everything.leave)
         shell.screen.result(
-            f"Heinzelwerk is up: server {everything.url}, data in {settings.workers.data}\n"
+            f"Heinzelwerk is up: server {everything.url}, data in {settings.workers.data.absolute()}\n"
             "Next, in another terminal and this directory: heinzelwerk list\n"
             "      shows the Heinzelmännchen; wake NAME --wait starts one. Ctrl-C here ends everything."
         )

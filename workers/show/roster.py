@@ -1,7 +1,7 @@
 """Contracts and their Heinzelmännchen as people read them: diagnostics, the list, one of them."""
 
 from collections.abc import Iterable
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import TypedDict
 
 from rich.console import Group, RenderableType
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from heinzelwerk.contract import Diagnostic, Reading, SetReport, Severity
 from heinzelwerk.generation import ContractEntry
+from heinzelwerk.schedule import Schedule
 from heinzelwerk.session import Overview
 from heinzelwerk.turn import TurnRecord
 from workers.repositories import TeamLoad
@@ -32,14 +33,14 @@ class Row(TypedDict):
     last_ms: int | None
 
 
-def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: TurnRecord | None) -> Row:
+def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: TurnRecord | None, *, now: int) -> Row:
     """What the list says of one: `state` is broken, revoked, paused, quarantined, scheduled, event or manual."""
     return Row(
         name=name,
         title=entry.title if entry else "",
         state=_state(entry, seen),
         how=_how(entry),
-        next_ms=seen.next_slot_ms if seen else None,
+        next_ms=(seen.next_slot_ms if seen else None) or _next_slot(entry, now),
         now=_now(seen),
         queued=len(seen.inbox) if seen else 0,
         last_turn=last.number if last else 0,
@@ -47,6 +48,16 @@ def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: Tur
         last_report=(last.report or last.reason) if last else "",
         last_ms=(last.ended_ms or last.started_ms) if last else None,
     )
+
+
+def _next_slot(entry: ContractEntry | None, now: int) -> int | None:
+    """The next slot by the contract's own schedule, for one that has not woken yet."""
+    if entry is None or entry.schedule is None or not entry.acts:
+        return None
+    following = Schedule.parse(entry.schedule, timezone=entry.timezone or "UTC").next_slot(
+        datetime.fromtimestamp(now / 1000, UTC)
+    )
+    return int(following.timestamp() * 1000) if following else None
 
 
 def _state(entry: ContractEntry | None, seen: Overview | None) -> str:
