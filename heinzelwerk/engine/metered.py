@@ -104,9 +104,15 @@ class MeteredModel(WrapperModel):
         return int((self._clock.monotonic() - began) * 1000)
 
     async def _closed_circuit(self) -> None:
-        blocked = self._patience.circuits(self.wrapped).blocked_s(self._clock.monotonic())
-        if blocked > 0:
-            self._park(blocked * (1 + self._patience.jitter() / 2), "the provider is down")
+        """Go on where the provider may be asked; else wait for it in the store, or give up on it."""
+        patience = self._patience
+        blocked = patience.circuits(self.wrapped).blocked_s(self._clock.monotonic())
+        if blocked <= 0:
+            return
+        if self._segment.turn.counters.get("parks", 0) < patience.rules.parks:
+            self._park(blocked * (1 + patience.jitter() / 2), "the provider is down")
+        await self._give_up(Trouble("unavailable", "The provider has been down for every request of late.", again=True))
+        await self._closed_circuit()
 
     async def _after(self, trouble: Trouble, *, ms: int) -> None:
         """What follows a failed attempt: a pause here, a stored wait, the fallback, or the end of the turn."""
@@ -114,7 +120,9 @@ class MeteredModel(WrapperModel):
         if trouble.again:
             patience.circuits(self.wrapped).failed(self._clock.monotonic(), retry_after_s=trouble.retry_after_s)
         parked = segment.turn.counters.get("parks", 0)
-        step = next_step(trouble, patience.rules, waited=self._waited, parked=parked, jitter=patience.jitter())
+        down = patience.circuits(self.wrapped).is_open(self._clock.monotonic())
+        waited = len(patience.rules.short_s) if down else self._waited
+        step = next_step(trouble, patience.rules, waited=waited, parked=parked, jitter=patience.jitter())
         if isinstance(step, Wait):
             await segment.failed(trouble, ms=ms, then={"wait_s": round(step.seconds, 3)})
             self._waited += 1
@@ -125,16 +133,17 @@ class MeteredModel(WrapperModel):
         if isinstance(step, Park):
             await segment.failed(trouble, ms=ms, then={"parked_s": round(step.seconds, 3)})
             self._park(step.seconds, trouble.kind)
-        await self._fall_back(trouble, ms=ms)
+        await segment.failed(trouble, ms=ms, then={})
+        await self._give_up(trouble)
 
-    async def _fall_back(self, trouble: Trouble, *, ms: int) -> None:
+    async def _give_up(self, trouble: Trouble) -> None:
+        """Turn to the fallback, once in a turn; without one the turn fails with the provider's words."""
         candidate = None if self._segment.turn.counters.get("fallback") else self._fallback()
-        then = {"then": "fallback" if candidate else "failed"}
-        await self._segment.failed(trouble, ms=ms, then=dict(then))
         if candidate is None:
             status = f" ({trouble.status})" if trouble.status is not None else ""
             reason = f"provider: {trouble.kind}{status} from {self._segment.model}"
             raise Leave(lambda tail: Failed(tail, reason, trouble.message))
+        await self._segment.withdraw()
         before = self._segment.model
         self._use(candidate)
         self._waited = 0

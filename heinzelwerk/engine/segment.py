@@ -19,6 +19,7 @@ from heinzelwerk import mailroom
 from heinzelwerk.budget import MICROS, Caps, Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
+from heinzelwerk.effect import EffectState
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.engine import context, messages, prices
 from heinzelwerk.engine.leave import Leave
@@ -360,6 +361,14 @@ class Segment:
             settle=self._settled(asked, spent, possible=trouble.spent),
         )
 
+    async def withdraw(self) -> None:
+        """Give back what was put aside for an attempt that is not sent."""
+        asked, self.asked = self.asked, None
+        if asked is not None:
+            counters = {name: value for name, value in self.turn.counters.items() if name != RESERVED}
+            turn = self.turn.model_copy(update={"counters": counters})
+            await self.write(turn, settle=self._settled(asked, 0), progress=False)
+
     def count(self, **counters: int) -> None:
         """Remember counters with the next write."""
         self.turn = self.turn.model_copy(update={"counters": {**self.turn.counters, **counters}})
@@ -398,10 +407,14 @@ class Segment:
         return [*words, *said]
 
     def _front(self, box: Sequence[Mail]) -> list[Mail]:
+        """The mail that can be moved while a turn runs. What else a session must do with a piece stays for its next claim:
+        a stop, another turn's message, and an effect that completed (it may be a lesson to keep).
+        """
         taken = []
         for mail in box:
-            ours = mail.kind is not MailKind.STEER or mail.turn == self.turn.number
-            if mail.kind is MailKind.STOP or mail.kind is MailKind.EFFECT_MOVED or not ours:
+            foreign = mail.kind is MailKind.STEER and mail.turn != self.turn.number
+            kept = mail.kind is MailKind.EFFECT_MOVED and mail.data.get("state") == EffectState.COMPLETED.value
+            if mail.kind is MailKind.STOP or foreign or kept:
                 break
             taken.append(mail)
         return taken

@@ -162,6 +162,10 @@ class Circuit:
         self._until = now + self._first
         return 0.0
 
+    def is_open(self, now: float) -> bool:
+        """Whether requests are held back at this moment."""
+        return self._failures >= self._limit and now < self._until
+
     def failed(self, now: float, *, retry_after_s: float | None = None) -> None:
         """An attempt failed for the provider's reasons."""
         self._failures += 1
