@@ -17,7 +17,15 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from heinzelwerk.errors import ConfigurationError, StoreUnavailable
 
@@ -32,6 +40,8 @@ _REASONS: Final = {
     "BUSY": "the server runs a long script: wait, or look at what else uses this server",
     "TRYAGAIN": "the cluster moves slots: wait",
 }
+_CODES: Final = ((OutOfMemoryError, "OOM"), (ReadOnlyError, "READONLY"), (BusyLoadingError, "LOADING"))
+"""The client library takes these codes off the message and gives the error a class instead."""
 _ACCESS: Final = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 
@@ -63,7 +73,7 @@ def translated(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise _no_access(address, error) from error
-    except ResponseError as error:
+    except (ResponseError, BusyLoadingError) as error:
         raise _translate(address, error) from error
     except (RedisError, OSError, TimeoutError) as error:
         fix = "start the server, or correct REDIS_URL"
@@ -75,10 +85,11 @@ def _no_access(address: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"store {address}: access refused ({error}); {fix}", fix=fix)
 
 
-def _translate(address: str, error: ResponseError) -> Exception:
-    words = str(error)
+def _translate(address: str, error: RedisError) -> Exception:
+    words = str(error) or type(error).__name__
+    known = next((code for kind, code in _CODES if isinstance(error, kind)), "")
     for code, fix in _REASONS.items():
-        if re.search(rf"\b{code}\b", words):
+        if code == known or re.search(rf"\b{code}\b", words):
             return StoreUnavailable(f"store {address}: {words.splitlines()[0]}; {fix}", fix=fix)
     if any(re.search(rf"\b{code}\b", words) for code in _ACCESS):
         return _no_access(address, error)
