@@ -15,9 +15,9 @@ KNOWN = ("Description", "Goal", "Requires", "Maintains", "Continuity", "Steps", 
 RETIRED = ("Criteria", "Ensures", "Fulfillment", "Constraints", "Memory", "Services", "Wiring", "Execution")
 DEFERRED = ("Tools",)
 
-_KNOWN = {name.lower(): name for name in KNOWN}
-_RETIRED = {name.lower() for name in RETIRED}
-_DEFERRED = {name.lower() for name in DEFERRED}
+_KNOWN = {name.casefold(): name for name in KNOWN}
+_RETIRED = {name.casefold() for name in RETIRED}
+_DEFERRED = {name.casefold() for name in DEFERRED}
 
 _HEADING = re.compile(r"(#{1,3})[ \t]+(.*)")
 _CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
@@ -47,8 +47,8 @@ class Body:
 
     def first(self, name: str) -> Section | None:
         """The section of this name that counts: the first, whatever its case."""
-        wanted = name.lower()
-        return next((section for section in self.sections if section.name.lower() == wanted), None)
+        wanted = _key(name)
+        return next((section for section in self.sections if _key(section.name) == wanted), None)
 
 
 def read(text: str, *, first_line: int) -> Body:
@@ -96,10 +96,15 @@ def _sections(lines: Sequence[str], first_line: int) -> Iterable[Section]:
 
 
 def _heading_name(text: str) -> str:
-    stripped = text.rstrip()
+    stripped = text.rstrip(" \t")
     closing = _CLOSING.search(stripped)
     # `### ###` has no name but its hashes; everywhere else a closing run of hashes is no part of the name.
-    return stripped[: closing.start()].rstrip() if closing is not None and closing.start() > 0 else stripped
+    return stripped[: closing.start()].rstrip(" \t") if closing is not None and closing.start() > 0 else stripped
+
+
+def _key(name: str) -> str:
+    """What two spellings of one section's name have in common."""
+    return name.strip().casefold()
 
 
 def _fence_after(line: str, fence: str) -> str:
@@ -176,7 +181,7 @@ def _at(section: Section | None, body: Body) -> int:
 
 
 def _heading_finding(section: Section) -> Finding | None:
-    lowered, place = section.name.lower(), f"### {section.name}"
+    lowered, place = _key(section.name), f"### {section.name}"
     if lowered in _KNOWN:
         return None
     if lowered in _DEFERRED:

@@ -125,9 +125,9 @@ class Input(_Mapping):
             _refuse(("stage",), "another contract's output is read at a stage", "Add stage: draft.")
 
     def _agree_with_method(self) -> None:
-        method = _method(self.read)
         if self.stage is not None:
             _refuse(("stage",), "only another contract's output has a stage", "Delete stage.")
+        method = _method(self.read)
         if not method.usable_as_input:
             reason = "writes" if method.mode == "write" else "is the coding agent, which a turn asks by handoff"
             _refuse(("read",), f"{self.read} {reason}; an input only reads", _methods_hint(method.capability))
