@@ -29,7 +29,10 @@ _WORKFLOWS = "workflows"
 @options.on_shell
 @options.as_json
 def check_command(shell: Shell, *, path: Path | None, as_json: bool) -> int:
-    """Check contracts: a file, a directory with all below it, or (default) the teams' sources, else this directory."""
+    """Check contract files.
+
+    PATH is a file or a directory with all below it; default: the sources of the settings' teams, else this directory.
+    """
     report, searched = _checked(shell, path)
     if as_json:
         shell.screen.data({**report.as_dict(), "searched": searched})
@@ -51,7 +54,10 @@ def check_command(shell: Shell, *, path: Path | None, as_json: bool) -> int:
 @options.on_shell
 @options.as_json
 def new_command(shell: Shell, *, name: str, directory: Path | None, as_json: bool) -> None:
-    """Write a first contract NAME.prose.md that is valid as it is; never overwrites one."""
+    """Write a first contract, NAME.prose.md.
+
+    It is valid as it is, and never overwrites one.
+    """
     try:
         text = contracts.template(name)
     except ValueError as error:
@@ -82,7 +88,7 @@ def new_command(shell: Shell, *, name: str, directory: Path | None, as_json: boo
 @options.on_shell
 @options.as_json
 def graph_command(shell: Shell, *, path: Path | None, mermaid: bool, as_json: bool) -> None:
-    """Which contract reads what, and who reads it: as text, Mermaid or JSON."""
+    """Show which contract reads what."""
     report, _ = _checked(shell, path)
     if as_json:
         shell.screen.data(report.graph.as_dict())
@@ -98,9 +104,10 @@ def graph_command(shell: Shell, *, path: Path | None, mermaid: bool, as_json: bo
 @options.on_shell
 @options.as_json
 def load_command(shell: Shell, *, directory: Path | None, team: str | None, as_json: bool) -> int:
-    """Check contracts and make them a team's newest set: from DIRECTORY, or from where the settings say.
+    """Make contracts a team's newest set.
 
-    A broken contract blocks itself only; one that is missing in the new set is put to sleep and keeps its spine.
+    They are read from DIRECTORY, or from where the settings say. A broken contract blocks itself only; one that is
+    missing in the new set is put to sleep and keeps its spine.
     """
     settings = shell.settings
     teams = loads.chosen(settings.teams, named=team, directory=directory)
@@ -121,7 +128,10 @@ def load_command(shell: Shell, *, directory: Path | None, team: str | None, as_j
 @options.on_team
 @options.as_json
 async def list_command(shell: Shell, client: Client, *, as_json: bool) -> None:
-    """Every Heinzelmännchen: how it is woken, its next wake, what it does now, how its last turn ended."""
+    """List every Heinzelmännchen.
+
+    How it is woken, its next wake, what it does now, how its last turn ended.
+    """
     entries, sessions, now = await asyncio.gather(client.contracts(), client.overviews(), client.now_ms())
     last = await client.last_turns(sessions.values())
     names = sorted({*entries, *sessions})
@@ -138,7 +148,10 @@ async def list_command(shell: Shell, client: Client, *, as_json: bool) -> None:
 @options.on_team
 @options.as_json
 async def show_command(shell: Shell, client: Client, *, name: str, as_text: bool, as_json: bool) -> None:
-    """One Heinzelmännchen: its contract as loaded, its schedule, what it waits for, its last turns."""
+    """Show one Heinzelmännchen at length.
+
+    Its contract as loaded, its schedule, what it does now, its last turn.
+    """
     entry, text = await client.contract(name)
     if as_text:
         shell.screen.raw(text.decode("utf-8", "replace"))

@@ -18,7 +18,10 @@ from workers.show.screen import ink
 @options.on_team
 @options.as_json
 async def inbox_command(shell: Shell, client: Client, *, as_json: bool) -> None:
-    """What waits for a person: drafts, questions, caps, effects of unknown end, failures."""
+    """List what waits for a person.
+
+    Drafts, questions, caps, effects of unknown end, failures; each with the command that ends the wait.
+    """
     items = await client.inbox()
     if as_json:
         shell.screen.data({"team": client.team, "items": items})
@@ -32,7 +35,7 @@ async def inbox_command(shell: Shell, client: Client, *, as_json: bool) -> None:
 @options.on_team
 @options.as_json
 async def drafts_command(shell: Shell, client: Client, *, draft: str | None, limit: int, as_json: bool) -> None:
-    """List drafts, newest first; with an id: its text and what it would change."""
+    """List drafts, or show one and what it would change."""
     if draft is None:
         effects = await client.drafts(limit=limit)
         if as_json:
@@ -67,7 +70,7 @@ async def drafts_command(shell: Shell, client: Client, *, draft: str | None, lim
 async def approve_command(
     shell: Shell, client: Client, *, draft: str, edit: Path | None, wait: bool, by: str, as_json: bool
 ) -> int:
-    """Approve a draft: code then places it once, where it was shown."""
+    """Approve a draft; code then places it, once."""
     text = _edited(edit) if edit else None
     reply = await client.approve(draft, by=by, text=text)
     code = _decided(shell, reply, Decision.APPROVED, as_json=as_json and not wait)
@@ -110,7 +113,7 @@ async def decline_command(shell: Shell, client: Client, *, draft: str, reason: s
 async def resolve_command(
     shell: Shell, client: Client, *, draft: str, to: Literal["completed", "failed", "retry"], by: str, as_json: bool
 ) -> int:
-    """Close an effect of which nobody knows whether it arrived."""
+    """Close an effect whose end nobody knows."""
     reply = await client.resolve(draft, to, by=by)
     if as_json:
         shell.screen.data(_as_data(reply))

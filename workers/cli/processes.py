@@ -20,7 +20,10 @@ from workers.cli.shell import Shell
 @click.argument("profile", default="all")
 @options.on_shell
 def worker_command(shell: Shell, *, profile: str) -> int:
-    """Run one worker: turns, upkeep, solo, handoffs, or (default) all of them in one process."""
+    """Run one worker process.
+
+    PROFILE is turns, upkeep, solo, handoffs, or (default) all of them in one process.
+    """
     from workers import root, running
 
     return running.run_worker(root.build(shell.connected(), profile=profile))
@@ -29,7 +32,10 @@ def worker_command(shell: Shell, *, profile: str) -> int:
 @click.command("beat")
 @options.on_shell
 def beat_command(shell: Shell) -> int:
-    """Run beat: it asks for a sweep every few seconds. Two of them, or none, lose and double nothing."""
+    """Run beat, which asks for a sweep every few seconds.
+
+    Two of them, or none, lose and double nothing.
+    """
     from workers import root, running
 
     return running.run_beat(root.build(shell.connected(), profile=root.CLIENT), shell.settings.workers.data)
@@ -48,7 +54,10 @@ def beat_command(shell: Shell) -> int:
 )
 @options.on_shell
 def flower_command(shell: Shell, *, address: str, port: int, login: str | None, login_file: Path | None) -> int:
-    """Run Flower: workers, queues and rates in a browser. It sees names and ids, never a turn's words."""
+    """Run Flower: workers and queues in a browser.
+
+    It sees names and ids, never a turn's words.
+    """
     from workers import flowering, root
 
     secret = login_file.read_text("utf-8").strip() if login_file else login
@@ -65,9 +74,10 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
 @click.option("--flower", "with_flower", is_flag=True, help="Also run Flower on http://127.0.0.1:5555.")
 @options.on_shell
 def up_command(shell: Shell, *, with_flower: bool) -> int:
-    """Run everything on this machine: an embedded server in ./.heinzelwerk, workers, beat. Ctrl-C ends it in peace.
+    """Run everything on this machine.
 
-    Contracts of the settings' teams are loaded at the start. It never uses REDIS_URL.
+    An embedded server in ./.heinzelwerk, workers, beat; Ctrl-C ends them in peace. Contracts of the settings' teams
+    are loaded at the start. It never uses REDIS_URL.
     """
     from workers import log
     from workers.cli.everything import Everything
@@ -97,7 +107,10 @@ def up_command(shell: Shell, *, with_flower: bool) -> int:
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep everything in this new directory.")
 @options.on_shell
 def demo_command(shell: Shell, *, repo: Path | None, keep: Path | None) -> int:
-    """See it work in two minutes: own server, real workers, a real git history, no key; nothing is left behind."""
+    """See one wake from start to changed document.
+
+    Own server, real worker processes, a real git history, no key; nothing is left behind.
+    """
     from workers.cli import demonstration
 
     named = repo.resolve() if repo else None

@@ -21,7 +21,10 @@ from workers.show.screen import ink
 @options.on_team
 @options.as_json
 async def log_command(shell: Shell, client: Client, *, name: str, turn: int | None, limit: int, as_json: bool) -> int:
-    """What happened, event by event: turns, steps, durations, tokens, cost, decisions, and mail on its way."""
+    """Show what happened, event by event.
+
+    Turns, steps, durations, tokens, cost, decisions, and mail on its way.
+    """
     log = await client.log(name)
     entries = (*timeline.read(log.lines), *timeline.unread(log.unread))
     if turn is not None:
@@ -52,7 +55,7 @@ async def log_command(shell: Shell, client: Client, *, name: str, turn: int | No
 @options.on_team
 @options.as_json
 async def costs_command(shell: Shell, client: Client, *, day: str | None, as_json: bool) -> None:
-    """What a day cost: the team and each Heinzelmännchen, spent, possibly spent, put aside, and the caps."""
+    """Show what a day cost, and the caps."""
     if day is not None and not costs.is_day(day):
         raise click.UsageError(f"{day!r} is no day: write YYYY-MM-DD.")
     whole, each = await client.costs(day=day)
@@ -78,7 +81,10 @@ async def costs_command(shell: Shell, client: Client, *, day: str | None, as_jso
 def export_command(
     shell: Shell, *, name: str | None, output: Path | None, verify: Path | None, team: str | None, as_json: bool
 ) -> int:
-    """Write a session's spine as verifiable lines (JSON Lines, SHA-256 chain), or check such a file."""
+    """Write a session's spine as verifiable lines.
+
+    JSON Lines in a SHA-256 chain; `--verify FILE` checks such a file.
+    """
     if (name is None) == (verify is None):
         raise click.UsageError("Give a NAME to export, or --verify FILE to check an export.")
     if verify is not None:

@@ -32,7 +32,10 @@ _GOOD = (TurnState.COMPLETED, TurnState.SKIPPED, TurnState.WAITING)
 @options.on_shell
 @options.as_json
 def try_command(shell: Shell, *, file: Path, model: str | None, text: str | None, by: str, as_json: bool) -> int:
-    """Run one whole turn of a contract in this process: no server, no team, real inputs, nothing placed."""
+    """Run one whole turn of a contract file here.
+
+    No server, no team; real inputs, the real model; nothing is placed or kept.
+    """
     return asyncio.run(_try(shell, file.resolve(), model, text, by, as_json=as_json))
 
 

@@ -28,7 +28,10 @@ _DAY_S = 86_400.0
 @options.on_shell
 @options.as_json
 def doctor_command(shell: Shell, *, as_json: bool) -> int:
-    """Look at everything that a deployment needs; every finding comes with its fix. Exit 1 only when something is down."""
+    """Look at everything a deployment needs.
+
+    Every finding comes with its fix. Exit 1 only when something is down.
+    """
     found = asyncio.run(examining.examine(shell.settings, shell.runtime))
     if as_json:
         shell.screen.data({"findings": found, "down": doctor.is_down(found)})
@@ -48,7 +51,10 @@ def _names_or_all(name: str | None, everyone: bool) -> None:
 @options.on_team
 @options.as_json
 async def pause_command(shell: Shell, client: Client, *, name: str | None, everyone: bool, as_json: bool) -> None:
-    """Pause: scheduled wakes are skipped with a record; what people ask for still runs."""
+    """Pause scheduled wakes.
+
+    Each is skipped with a record; what people ask for still runs.
+    """
     _names_or_all(name, everyone)
     await client.pause(name, paused=True)
     _say(shell, client, name, "paused", as_json=as_json)
@@ -60,7 +66,10 @@ async def pause_command(shell: Shell, client: Client, *, name: str | None, every
 @options.on_team
 @options.as_json
 async def resume_command(shell: Shell, client: Client, *, name: str | None, everyone: bool, as_json: bool) -> None:
-    """Resume: the next scheduled wake runs again; what was skipped meanwhile stays skipped."""
+    """Let scheduled wakes run again.
+
+    What was skipped meanwhile stays skipped.
+    """
     _names_or_all(name, everyone)
     await client.pause(name, paused=False)
     _say(shell, client, name, "resumed", as_json=as_json)
@@ -80,7 +89,10 @@ def _say(shell: Shell, client: Client, name: str | None, what: str, *, as_json: 
 @options.on_shell
 @options.as_json
 def drain_command(shell: Shell, *, off: bool, wait: bool, as_json: bool) -> None:
-    """Before a deploy: workers finish what they hold and claim nothing; wakes queue up and nothing is lost."""
+    """Let workers finish and claim nothing, for a deploy.
+
+    Wakes queue up and nothing is lost; `--off` lets workers claim again.
+    """
 
     async def ask(runtime: Runtime) -> int:
         store = runtime.works.store
@@ -115,7 +127,10 @@ async def _busy(store: Store) -> int:
 @options.on_shell
 @options.as_json
 def prune_command(shell: Shell, *, older_than: int | None, team: str | None, as_json: bool) -> None:
-    """Apply the retention now: whole old turns go to the archive, a seal takes their place on the spine."""
+    """Apply the retention now.
+
+    Whole old turns go to the archive, a seal takes their place on the spine.
+    """
     kept = shell.settings.retention
     retention = archive.Retention(older_than * _DAY_S if older_than else kept.spine, kept.archive)
 

@@ -43,7 +43,7 @@ async def wake_command(
     by: str,
     as_json: bool,
 ) -> int:
-    """Wake a Heinzelmännchen by hand: starts a turn on a worker."""
+    """Wake a Heinzelmännchen by hand."""
     if dry_run:
         from workers.cli import trial
 
@@ -89,7 +89,10 @@ async def event_command(
 async def chat_command(
     shell: Shell, client: Client, *, name: str, message: str | None, conversation: str, by: str, as_json: bool
 ) -> int:
-    """Write to a Heinzelmännchen and wait for its reply; without a message, line by line from stdin."""
+    """Write to a Heinzelmännchen and wait for its reply.
+
+    Without a MESSAGE: line by line from stdin.
+    """
     if message is not None:
         return await _asked(shell, client, name, message, conversation=conversation, by=by, as_json=as_json)
     code = 0
@@ -134,7 +137,7 @@ async def answer_command(
 async def steer_command(
     shell: Shell, client: Client, *, name: str, text: str, turn: int | None, by: str, as_json: bool
 ) -> int:
-    """Tell a running turn something before its next model request."""
+    """Tell a running turn something."""
     reply = await client.steer(name, text, by=by, turn=turn)
     return _posted(shell, name, reply, "it reaches the turn's next model request", as_json=as_json)
 
