@@ -35,7 +35,7 @@ from pydantic_ai.run import AgentRun
 from pydantic_ai.tools import ToolDefinition
 
 from heinzelwerk.ending import Failed, HandedBack
-from heinzelwerk.engine import messages
+from heinzelwerk.engine import context, messages
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.segment import Segment
@@ -44,6 +44,8 @@ from heinzelwerk.turn import CallRecord, CallState
 
 MOST_REPEATS = 3
 """The same call with the same arguments this often in a row ends the turn `failed: loop`."""
+_TOLD = ("status", "state", "decision", "reason", "result", "report", "detail", "fix", "warnings", "files")
+"""What a model is told of a handoff's or a proposal's end; hashes, times and costs are the spine's."""
 INTERRUPTED = "Interrupted: this worker stopped while the call ran. It was not run again, and its effect is unknown."
 
 
@@ -274,13 +276,14 @@ def _answered(value: str, call: ToolCallPart) -> Any:
         found = json.loads(value)
     except ValueError:
         found = value
-    words = set(found.values()) if isinstance(found, dict) else {found}
+    known = found if isinstance(found, dict) else {"state": found}
+    words = {known.get("status"), known.get("state"), known.get("decision")}
+    told = context.framed(call.tool_name, {name: known[name] for name in _TOLD if known.get(name)})
     if "interrupted" in words:
-        raise _interrupted(call, found if isinstance(found, dict) else INTERRUPTED)
+        raise _interrupted(call, told)
     if words & {"declined", "expired"}:
-        part = ToolReturnPart(call.tool_name, found, tool_call_id=call.tool_call_id, outcome="denied")
-        raise ToolFailedError(part)
-    return found
+        raise ToolFailedError(ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome="denied"))
+    return told
 
 
 def _interrupted(call: ToolCallPart, content: Any) -> ToolFailedError:
