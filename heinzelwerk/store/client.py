@@ -59,8 +59,7 @@ class RedisStore(Wakes, Sessions, Ledger):
         """Say that a worker makes progress."""
         key, now = self._global(f"worker:{worker}"), await self.now_ms()
         fields = [part for pair in facts.items() for part in pair]
-        await self._link.command("HSET", key, "worker", worker, *fields)
-        await self._link.command("PEXPIRE", key, ttl_ms)
+        await self._link.transaction(("DEL", key), ("HSET", key, "worker", worker, *fields), ("PEXPIRE", key, ttl_ms))
         await self._link.command("ZADD", self._global("workers"), now + ttl_ms, worker)
 
     async def workers(self) -> dict[str, dict[str, str]]:
@@ -142,12 +141,9 @@ class RedisStore(Wakes, Sessions, Ledger):
             done = rules.sealed_to(lines.pop(0))
         overview = await self.overview(session)
         records = await self.turns(session, before=(overview.last_turn if overview else 0) + 1, limit=1_000_000)
-        count = rules.sealable(lines, {record.number: record.ended_ms for record in records}, before_ms)
-        now = await self.now_ms()
-        old = now - self._options.body_ttl_ms
-        forget = [
-            record.number for record in records if record.ended_ms is not None and record.ended_ms < min(old, before_ms)
-        ]
+        ended = {record.number: record.ended_ms for record in records}
+        count, now = rules.sealable(lines, ended, before_ms), await self.now_ms()
+        forget = rules.forgettable(ended, min(before_ms, now - self._options.body_ttl_ms))
         if count and archive is not None:
             await archive(session, lines[:count])
         arguments = {"heinzel": session.heinzel, "token": token, "count": count, "last": done + count, "forget": forget}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from heinzelwerk.errors import FormatTooNew
 from heinzelwerk.session import SOLO_CLAIMS
 from heinzelwerk.store import keys, link, rules
 from heinzelwerk.store.link import Call, Link
@@ -13,6 +16,7 @@ from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.turn import TurnRecord
 from heinzelwerk.wake import Wake, WhenBusy
 
+_Record = TypeVar("_Record", bound=BaseModel)
 REASONS = {
     "no_team": rules.NO_TEAM,
     "no_contract": rules.NO_CONTRACT,
@@ -67,6 +71,19 @@ def document(wake: Wake) -> str:
     return wake.model_dump_json(exclude_defaults=True)
 
 
+def parsed(model: type[_Record], raw: bytes | str, place: str) -> _Record:
+    """A stored record as a value; FormatTooNew where this release does not understand it."""
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        fix = "upgrade this installation to the release that the other workers run"
+        raise FormatTooNew(
+            f"{place}: field {field!r}: {first['msg']}; a newer release wrote it: {fix}", fix=fix
+        ) from error
+
+
 def read_turn(raw: bytes, fills: Mapping[str, bytes]) -> TurnRecord:
     """A stored turn with what others filled in."""
-    return rules.filled(TurnRecord.model_validate_json(raw), {item: value.decode() for item, value in fills.items()})
+    return rules.filled(parsed(TurnRecord, raw, "turn record"), {item: value.decode() for item, value in fills.items()})

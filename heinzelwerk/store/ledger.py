@@ -22,7 +22,7 @@ class Ledger(Face):
     async def effect(self, team: str, effect_id: str) -> EffectRecord | None:
         """An effect by id, or by an unambiguous beginning of at least four characters."""
         raw, _ = await self._run("effect", team, {"id": effect_id, "text": False})
-        return EffectRecord.model_validate_json(raw) if raw else None
+        return face.parsed(EffectRecord, raw, f"effect of {team}") if raw else None
 
     async def effect_text(self, team: str, effect_id: str) -> str | None:
         """The text that the effect would place, or placed."""
@@ -32,7 +32,7 @@ class Ledger(Face):
     async def effects(self, team: str, *, undecided: bool = False, limit: int = 200) -> tuple[EffectRecord, ...]:
         """Effects of a team, newest first."""
         raws = await self._run("effects", team, {"key": "undecided" if undecided else "effects", "limit": limit})
-        return tuple(EffectRecord.model_validate_json(raw) for raw in raws)
+        return tuple(face.parsed(EffectRecord, raw, f"effect of {team}") for raw in raws)
 
     async def decide(
         self,
@@ -107,14 +107,14 @@ class Ledger(Face):
     async def job(self, team: str, job_id: str) -> JobRecord | None:
         """A handoff job's record."""
         raw = await self._get("GET", team, f"job:{job_id}")
-        return JobRecord.model_validate_json(raw) if raw else None
+        return face.parsed(JobRecord, raw, f"job {job_id} of {team}") if raw else None
 
     async def claim_job(self, team: str, job_id: str, *, nonce: str, worker: str) -> tuple[JobRecord, str] | NotClaimed:
         """Take a queued job's lease, once for its life."""
         reply = await self._run("claim_job", team, {"id": job_id, "nonce": nonce, "worker": worker})
         if len(reply) == 1:
             return NotClaimed(reply[0].decode())
-        return JobRecord.model_validate_json(reply[1]), reply[2].decode()
+        return face.parsed(JobRecord, reply[1], f"job {job_id} of {team}"), reply[2].decode()
 
     async def note_job(self, team: str, job_id: str, token: str, place: Mapping[str, str | int]) -> bool:
         """Store where the job's processes are, before they start."""
@@ -157,5 +157,5 @@ class Ledger(Face):
 def _moved(reply: Sequence[Any]) -> MoveReply:
     word, record, detail = reply
     return MoveReply(
-        Moved(word.decode()), EffectRecord.model_validate_json(record) if record else None, detail.decode()
+        Moved(word.decode()), face.parsed(EffectRecord, record, "effect") if record else None, detail.decode()
     )

@@ -189,6 +189,14 @@ class Link:
         with translated(self.address):
             return await self.client().execute_command(*words)  # type: ignore[no-untyped-call]
 
+    async def transaction(self, *commands: tuple[str | int, ...]) -> None:
+        """Run plain commands on one key, all or none."""
+        with translated(self.address):
+            async with self.client().pipeline(transaction=True) as pipeline:
+                for words in commands:
+                    pipeline.execute_command(*words)
+                await pipeline.execute()
+
     async def close(self) -> None:
         """Close the running loop's connections."""
         client = self._clients.pop(asyncio.get_running_loop(), None)

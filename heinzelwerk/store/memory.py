@@ -525,20 +525,21 @@ class MemoryStore:
         self, team: str, *, before_ms: int, archive: Callable[[SessionId, Sequence[bytes]], Awaitable[None]] | None
     ) -> int:
         """Seal whole turns."""
-        sealed = 0
+        sealed, now = 0, self._clock_ms()
         for heinzel, state in self._team(team).sessions.items():
-            if ms.held(state, self._clock_ms()):
+            if ms.held(state, now):
                 continue
             ended = {number: record.ended_ms for number, record in state.turns.items()}
             count = rules.sealable(state.spine, ended, before_ms)
-            if count == 0:
-                continue
             lines = state.spine[:count]
-            if archive is not None:
+            if lines and archive is not None:
                 await archive(SessionId(team, heinzel), lines)
-            last = state.sealed + count
-            state.seal = rules.seal_line(last, line_digest(lines[-1]), self._clock_ms())
-            del state.spine[:count]
-            state.sealed = last
+            if lines:
+                state.sealed += count
+                state.seal = rules.seal_line(state.sealed, line_digest(lines[-1]), now)
+                del state.spine[:count]
+            for number in rules.forgettable(ended, min(before_ms, now - self._options.body_ttl_ms)):
+                del state.turns[number]
+                state.words.pop(number, None)
             sealed += count
         return sealed

@@ -192,7 +192,7 @@ def start(
     if effect is None:
         team.due.pop(f"effect:{effect_id}", None)
         return MoveReply(Moved.NOT_FOUND)
-    blocked = _not_startable(team, effect, version, now, margin_ms)
+    blocked = _not_startable(team, effect, now, options, version=version, margin_ms=margin_ms)
     if blocked is not None:
         return blocked
     if effect.expires_ms is not None and effect.expires_ms <= now:
@@ -221,7 +221,9 @@ def start(
     return MoveReply(Moved.DONE, record)
 
 
-def _not_startable(team: TeamState, effect: EffectRecord, version: int, now: int, margin_ms: int) -> MoveReply | None:
+def _not_startable(
+    team: TeamState, effect: EffectRecord, now: int, options: StoreOptions, *, version: int, margin_ms: int
+) -> MoveReply | None:
     if effect.state.ended:
         team.due.pop(f"effect:{effect.id}", None)
         return MoveReply(Moved.ALREADY_ENDED, effect, effect.state.value)
@@ -243,7 +245,7 @@ def _not_startable(team: TeamState, effect: EffectRecord, version: int, now: int
             return MoveReply(Moved.TARGET_BUSY, effect, rules.TARGET_IN_USE)
         waits = other.state is EffectState.PLANNED and other.decision.may_start and (other.expires_ms or now + 1) > now
         if waits and other.heinzel == effect.heinzel and other.turn < effect.turn:
-            team.due[member] = now + 5_000
+            team.due[member] = now + options.ring_first_ms
             return MoveReply(Moved.TARGET_BUSY, effect, rules.EARLIER_FIRST)
     return None
 

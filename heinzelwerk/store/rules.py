@@ -164,6 +164,11 @@ def sealable(lines: Sequence[bytes], ended: Mapping[int, int | None], before_ms:
     return count
 
 
+def forgettable(ended: Mapping[int, int | None], before_ms: int) -> list[int]:
+    """The turns whose records may go: ended before the instant."""
+    return [number for number, end in ended.items() if end is not None and end < before_ms]
+
+
 def seal_line(last: int, head: str, now_ms: int) -> bytes:
     """The line that stands for the sealed ones, 1 to `last`: its chain place is that of the last line it replaces."""
     stamp = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

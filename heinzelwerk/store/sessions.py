@@ -154,7 +154,7 @@ class Sessions(Face):
     async def calls(self, session: SessionId, turn: int) -> dict[str, CallRecord]:
         """The call ledger of a turn."""
         stored = pairs(await self._get("HGETALL", session.team, f"s:{session.heinzel}:calls:{turn}"))
-        return {key: CallRecord.model_validate_json(raw) for key, raw in stored.items()}
+        return {key: face.parsed(CallRecord, raw, f"call ledger of {session}") for key, raw in stored.items()}
 
     async def draft(self, session: SessionId, output: str, *, approved: bool) -> tuple[int, str] | None:
         """The newest, or the last approved, text of an output with its turn's number."""
@@ -180,7 +180,12 @@ def lost_of(groups: Any, replies: Sequence[Sequence[int]]) -> tuple[Hold, ...]:
 
 
 def _mail(raws: Sequence[bytes]) -> tuple[Mail, ...]:
-    return tuple(Mail.model_validate_json(raw) for raw in raws)
+    return tuple(face.parsed(Mail, raw, "mail") for raw in raws)
+
+
+def _queued(raw: str, session: SessionId) -> QueuedWake:
+    accepted, _, document = raw.partition(" ")
+    return QueuedWake(face.parsed(Wake, document, f"inbox of {session}"), int(accepted), raw)
 
 
 def _snapshot(session: SessionId, reply: Sequence[Any]) -> Snapshot:
@@ -193,9 +198,9 @@ def _snapshot(session: SessionId, reply: Sequence[Any]) -> Snapshot:
         dead_claims=int(dead),
         last_turn=int(last_turn),
         turns=tuple(face.read_turn(raw, pairs(flat)) for raw, flat in zip(turns, fills, strict=True)),
-        inbox=tuple(QueuedWake.read(raw.decode()) for raw in inbox),
+        inbox=tuple(_queued(raw.decode(), session) for raw in inbox),
         mail=_mail(mail),
-        entry=ContractEntry.model_validate_json(entry[2:]) if entry else None,
+        entry=face.parsed(ContractEntry, entry[2:], f"contract of {session}") if entry else None,
         generation=int(generation),
         paused=bool(int(paused)),
         memo={name: value.decode() for name, value in pairs(memo).items()},

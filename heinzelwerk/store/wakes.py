@@ -70,7 +70,9 @@ class Wakes(Face):
     async def entries(self, team: str) -> dict[str, ContractEntry]:
         """The contracts of the newest generation by name."""
         stored = pairs(await self._get("HGETALL", team, "contracts"))
-        return {name: ContractEntry.model_validate_json(raw[2:]) for name, raw in sorted(stored.items())}
+        return {
+            name: face.parsed(ContractEntry, raw[2:], f"contract {team}/{name}") for name, raw in sorted(stored.items())
+        }
 
     async def generation(self, team: str) -> Generation | None:
         """The newest generation without its texts."""

@@ -127,16 +127,13 @@ async def test_a_newer_format_is_left_alone(worlds) -> None:
     world: World = await worlds(format=2, ring_first_ms=50_000)
     holder = await world.running()
     await holder.commit(after=After.HAND_BACK)
-    world.store._options = type(world.options)(
-        **{name: getattr(world.options, name) for name in world.options.__slots__} | {"format": 1}
-    )  # type: ignore[attr-defined]
-    if hasattr(world.store, "_options_json"):
-        world.store._options_json.clear()
-    assert await world.store.claim(WEEKLY, nonce="old") == NotClaimed("newer")
-    overview = await world.store.overview(WEEKLY)
+    older = world.of_format(1)
+    assert await older.claim(WEEKLY, nonce="old") == NotClaimed("newer")
+    overview = await older.overview(WEEKLY)
     assert overview is not None
     assert overview.dead_claims == 0
-    assert await world.store.due(TEAM) == ()
+    assert await older.due(TEAM) == ()
+    await older.close()
 
 
 # -- commits -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,8 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Store
 from heinzelwerk.session import Snapshot
 from heinzelwerk.store import keys
+from heinzelwerk.store.client import RedisStore
+from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
 from heinzelwerk.wake import Cause, QueuedWake, Wake
@@ -81,6 +83,16 @@ class World:
         holder = await self.claim(session)
         await holder.start()
         return holder
+
+    def of_format(self, number: int) -> Store:
+        """The same data as a worker of another release sees it."""
+        options = replace(self.options, format=number)
+        if self.url is not None:
+            return RedisStore(self.url, options)
+        other = MemoryStore(lambda: self.time.ms or 0, options)
+        assert isinstance(self.store, MemoryStore)
+        other.restore(self.store.snapshot())
+        return other
 
     def audit(self) -> list[str]:
         """What a SCAN of this world's keys finds against the key table."""

@@ -37,7 +37,7 @@ local function target_busy()
     end
     local waits = other.state == 'planned' and may_start(other) and (not given(other.expires_ms) or other.expires_ms > NOW)
     if waits and other.heinzel == effect.heinzel and other.turn < effect.turn then
-      due(member, NOW + 5000)
+      due(member, NOW + O.ring_first_ms)
       return reply('target_busy', effect, "an earlier turn's effect on this target goes first")
     end
   end
