@@ -100,6 +100,8 @@ class Plan:
     stdin: bytes = b""
     wires: frozenset[Wire] = frozenset()
     """The formats in which the agent may talk to the model."""
+    counts_turns: bool = False
+    """Whether the agent keeps the request's limit of turns itself."""
     report_file: str | None = None
     """A file below out/ that is the report where the agent wrote one."""
     warnings: tuple[str, ...] = ()

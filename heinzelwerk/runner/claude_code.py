@@ -71,6 +71,7 @@ class ClaudeCode:
             run_files=run_files,
             stdin=request.prompt.encode(),
             wires=frozenset({"anthropic-messages"}),
+            counts_turns=True,
         )
 
     @staticmethod

@@ -34,7 +34,15 @@ _RESPONSE_DROPPED = frozenset(
 )
 # Tools that the provider itself would run: fetching, executing, calling other servers. They would be a way out of the
 # sandbox, paid for beyond the tokens that we meter.
-_HOSTED_TOOLS = ("web_search", "web_fetch", "code_execution", "code_interpreter", "mcp", "computer", "image_generation")
+_HOSTED_TOOLS = (
+    "web_search",
+    "web_fetch",
+    "file_search",
+    "code_execution",
+    "code_interpreter",
+    "mcp",
+    "image_generation",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ The same for every agent; what differs is in its adapter. Nothing here retries: 
 """
 
 import asyncio
+import functools
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from heinzelwerk import handoff
+from heinzelwerk.errors import Refused
 from heinzelwerk.handoff import AgentInfo, HandoffRequest, HandoffResult, OutputFile, Refusal, SandboxInfo, Usage
 from heinzelwerk.ports import Clock
 from heinzelwerk.runner import ending, install
@@ -139,8 +142,11 @@ class SandboxedRunner:
         if isinstance(ready, Refusal):
             return handoff.refused(request, ready)
         one = _Run(self, self._house, request, ready, turn_tools)
-        async with places.place(ready.backend, root=self._house.root, run_id=request.run_id) as place:
-            return await one.run(place, on_event=on_event, stop=stop)
+        try:
+            async with places.place(ready.backend, root=self._house.root, run_id=request.run_id) as place:
+                return await one.run(place, on_event=on_event, stop=stop)
+        except Refused as problem:
+            return handoff.refused(request, Refusal(detail=str(problem), fix=problem.fix))
 
     async def _check(self, request: HandoffRequest, turn_tools: "Sequence[TurnTool]") -> _Ready | Refusal:
         problem = handoff.check_request(request) or self._check_model(request) or self._check_tools(request, turn_tools)
@@ -202,6 +208,12 @@ class SandboxedRunner:
         return None
 
 
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """The certificates that are trusted; reading them takes a tenth of a second, so it is done once."""
+    return httpx.create_ssl_context()
+
+
 class _Run:
     """One run, from its open place to its result."""
 
@@ -219,9 +231,6 @@ class _Run:
         self.request = request
         self.ready = ready
         self.turn_tools = [tool for tool in turn_tools if tool.name in request.turn_tools]
-        self.meter = Meter(
-            price=self.settings.price, max_usd=request.limits.max_usd, max_requests=request.limits.max_requests
-        )
 
     async def run(self, place: Place, *, on_event: Callable[[str], None], stop: Callable[[], bool]) -> HandoffResult:
         """Plan, serve, start, watch, judge."""
@@ -290,19 +299,27 @@ class _Run:
                 yield _Model(socket=path, turned_away=lambda: tunnel.turned_away)
             elif access is not None:
                 timeout = httpx.Timeout(self.request.limits.timeout_s, connect=20.0)
-                client = await stack.enter_async_context(httpx.AsyncClient(timeout=timeout))
+                client = await stack.enter_async_context(httpx.AsyncClient(timeout=timeout, verify=_tls()))
+                meter = self._meter(plan)
                 proxy = MeteringProxy(
                     access=access,
                     allowed=Allowed(wires=plan.wires, models=frozenset({self.ready.model})),
-                    meter=self.meter,
+                    meter=meter,
                     client=client,
                     on_traffic=watcher.traffic,
                 )
                 listener = stack.enter_context(listening(path))
                 await stack.enter_async_context(serve(proxy.app, listener))
-                yield _Model(socket=path, report=self.meter.report)
+                yield _Model(socket=path, report=meter.report)
             else:
                 yield _Model()
+
+    def _meter(self, plan: Plan) -> Meter:
+        limits = self.request.limits
+        # An agent without a limit of turns asks its model once in each: the proxy counts for it.
+        caps = (limits.max_requests, None if plan.counts_turns else limits.max_turns)
+        known = [cap for cap in caps if cap is not None]
+        return Meter(price=self.settings.price, max_usd=limits.max_usd, max_requests=min(known, default=None))
 
     @asynccontextmanager
     async def _tools(self, place: Place, watcher: Watcher) -> AsyncIterator[Path | None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 import uuid
 from datetime import UTC, datetime
@@ -10,6 +11,9 @@ from pathlib import Path
 from heinzelwerk.runner.run import House
 from heinzelwerk.sandbox.choose import ORDER, choose_backend
 from heinzelwerk.sandbox.spec import Backend, BackendName, Refusal
+
+PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
+"""An interpreter without a virtual environment, for scripts that play an agent."""
 
 
 class WallClock:

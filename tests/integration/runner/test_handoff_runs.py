@@ -18,9 +18,8 @@ from heinzelwerk.runner.registry import runner_for
 from heinzelwerk.runner.transcript import assemble
 from heinzelwerk.sandbox.spec import Backend, BackendName, Refusal
 from tests.support.fake_model import fake_model, says
-from tests.support.handoff_house import real_house
+from tests.support.handoff_house import PYTHON, real_house
 
-PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
 KEY = "the-real-model-key"
 
 
@@ -123,6 +122,24 @@ async def test_a_command_that_goes_on_after_its_cut_is_budget(tmp_path: Path) ->
     assert (result.status, result.report, result.cost_usd) == (Status.BUDGET, None, Decimal("0.02"))
     assert "refused 402" in (result.detail or "")
     assert len(model.asked) == 2
+
+
+async def test_turns_are_counted_for_an_agent_that_does_not(tmp_path: Path) -> None:
+    """A limit of turns holds as a limit of requests where the agent has none of its own."""
+    script = ASK_MODEL + "\nfor _ in range(9):\n  try: ask()\n  except OSError as e: print('refused', e.code)"
+    async with fake_model([says("x")], key=KEY) as model:
+        settings = {"command": WITH_MODEL, "model": "m", "access": ModelAccess(base_url=model.url, key=KEY)}
+        result = await run_script(script, tmp_path, settings=settings, limits={"max_turns": 3})
+    assert (result.status, len(model.asked)) == (Status.BUDGET, 3)
+
+
+async def test_a_run_id_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    """The sandbox's own refusals are results too."""
+    settings = RunnerSettings(runner="command", command=(PYTHON,), trust_command=True)
+    runner = runner_for("command", settings, real_house(tmp_path))
+    result = await runner.run(HandoffRequest(run_id="../up", agent="command", prompt="x"))
+    assert result.status is Status.REFUSED
+    assert "../up" in (result.detail or "")
 
 
 async def test_a_stop_and_a_timeout_end_it(backend: BackendName, tmp_path: Path) -> None:
