@@ -35,11 +35,14 @@ class Servers:
         return self._urls[body]
 
     def _real(self, body: str) -> str:
-        binary = server.valkey_binary() if body == "valkey" else server.redis_binary()
+        binary = server.redis_binary() if body == "redis" else server.valkey_binary()
         if binary is None:
             pytest.skip(f"no {body} server is installed here")
-        running = server.Server(binary, self._tmp.mktemp(body)).start()
+        more = {"cluster-enabled": "yes"} if body == "cluster" else {}
+        running = server.Server(binary, self._tmp.mktemp(body), more=more).start()
         self._ends.callback(running.kill)
+        if body == "cluster":
+            running.own_all_slots()
         return running.url
 
     def _fake(self) -> str:

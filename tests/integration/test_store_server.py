@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from heinzelwerk.commit import After, CommitState
-from heinzelwerk.errors import ConfigurationError, StoreUnavailable
+from heinzelwerk.errors import ConfigurationError, FormatTooNew, StoreUnavailable
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import Hold, NotClaimed
 from heinzelwerk.store.client import RedisStore, Renewer
@@ -222,3 +222,16 @@ async def test_lost_replies_double_nothing(server: Server) -> None:
     assert [mail.id for mail in await direct.unread_mail(WEEKLY)] == [f"m{number}" for number in range(40)]
     assert (await direct.counters(TEAM)) == {}
     await direct.close()
+
+
+async def test_a_record_of_a_newer_release_is_named(server: Server) -> None:
+    """A record with a field that this release does not know is refused with its name, the reason and the fix."""
+    world = await world_at(server.url)
+    holder = await world.running()
+    with redis.Redis.from_url(server.url) as client:
+        raw = client.hget("hw:{docs}:s:weekly:turns", "1")
+        client.hset("hw:{docs}:s:weekly:turns", "1", raw.replace(b'{"number"', b'{"mood":"good","number"', 1))
+    with pytest.raises(FormatTooNew, match=r"turn record: field 'mood'.*upgrade"):
+        await world.store.turn(WEEKLY, 1)
+    assert (await holder.commit("step")).state is CommitState.DONE
+    await world.store.close()

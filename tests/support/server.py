@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
@@ -36,6 +36,7 @@ class Server:
     directory: Path
     fsync: str = "everysec"
     port: int = 0
+    more: dict[str, str] = field(default_factory=dict)
     child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +57,7 @@ class Server:
     def _words(self, port: int) -> list[str]:
         options = {
             "port": port, "bind": "127.0.0.1", "dir": self.directory, "appendonly": "yes", "appendfsync": self.fsync,
-            "save": "", "daemonize": "no", "maxmemory-policy": "noeviction",
+            "save": "", "daemonize": "no", "maxmemory-policy": "noeviction", **self.more,
         }  # fmt: skip
         return [self.binary, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
 
@@ -70,6 +71,13 @@ class Server:
                 except redis.RedisError:
                     time.sleep(0.025)
         return False
+
+    def own_all_slots(self) -> None:
+        """Make a node that was started with `cluster-enabled` a whole cluster: scripts may touch one hash slot only."""
+        with redis.Redis(port=self.port) as client:
+            client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in _raw(client.execute_command("CLUSTER INFO")):
+                time.sleep(0.05)
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
@@ -91,3 +99,10 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _raw(reply: object) -> bytes:
+    """CLUSTER INFO as bytes; the client library may have read it into a dict."""
+    if isinstance(reply, dict):
+        return b"cluster_state:" + str(reply.get("cluster_state")).encode()
+    return reply if isinstance(reply, bytes) else str(reply).encode()
