@@ -19,6 +19,8 @@ _KNOWN = {name.casefold(): name for name in KNOWN}
 _RETIRED = {name.casefold() for name in RETIRED}
 _DEFERRED = {name.casefold() for name in DEFERRED}
 
+_KNOWN_HINT = f"Known are {', '.join(KNOWN)}; deeper headings are free."
+
 _HEADING = re.compile(r"(#{1,3})[ \t]+(.*)")
 _CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 _FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
@@ -191,4 +193,4 @@ def _heading_finding(section: Section) -> Finding | None:
         hint = f"Move its text to one of {', '.join(KNOWN)}."
         return Finding(section.line, "HZC106", place, "a section of an earlier format", hint)
     message = "no section of a contract; the agent reads it, no check does"
-    return Finding(section.line, "HZC105", place, message, f"Known are {', '.join(KNOWN)}; deeper headings are free.")
+    return Finding(section.line, "HZC105", place, message, _KNOWN_HINT)

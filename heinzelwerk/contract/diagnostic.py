@@ -72,6 +72,8 @@ def make(code: str, *, file: str, line: int, field: str, message: str, hint: str
 
 def printable(words: str) -> str:
     """`words` on one line, without control characters and lone surrogates, so that any terminal and file takes them."""
+    if words.isascii() and words.isprintable():  # nearly always, and a hostile file may have tens of thousands
+        return words
     whole = words.encode("utf-8", "replace").decode("utf-8")
     return text.clean_text(whole.replace("\n", " "))
 

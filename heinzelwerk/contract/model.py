@@ -42,19 +42,21 @@ def contract_read(read: str) -> tuple[str, str, str] | None:
 
 def _read(text: str) -> str:
     if contract_read(text) is None and _METHOD_READ.fullmatch(text) is None:
-        raise ValueError("write <capability>.<method>, or contract:team/<name>#<output>")
+        raise ValueError(
+            f"{text[:60]!r} names nothing to read: write <capability>.<method>, or contract:team/<name>#<output>"
+        )
     return text
 
 
 def _schema(value: object) -> object:
     if type(value) is not int or value != SCHEMA:
-        raise ValueError(f"hz.schema must be the whole number {SCHEMA}")
+        raise ValueError(f"the schema is not the whole number {SCHEMA}: write {SCHEMA}, without quotes")
     return value
 
 
 def _amount(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("an amount in dollars is a number, such as 0.50")
+        raise ValueError("true and false are no amount in dollars: write a number such as 0.50")
     return value
 
 
@@ -87,7 +89,7 @@ def _argument(value: object) -> object:
         return _encodable(value)
     if isinstance(value, int | float) and abs(value) < _LARGEST_NUMBER:
         return value
-    raise ValueError("a publisher's argument is text, a boolean, or a number below 2^53")
+    raise ValueError("a publisher takes no such argument: write text, a boolean, or a number below 2^53")
 
 
 Ident = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]

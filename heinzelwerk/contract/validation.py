@@ -1,9 +1,10 @@
 """From plain values to a validated frontmatter, or to findings at the lines where people wrote them."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from heinzelwerk.contract import model
@@ -34,6 +35,9 @@ _MESSAGES = {
     "less_than_equal": ("is more than {le}", "Write at most {le}."),
     "greater_than_equal": ("is less than {ge}", "Write at least {ge}."),
     "greater_than": ("must be more than {gt}", "Write a larger number."),
+    "float_type": ("must be a number", "Write an amount such as 0.50."),
+    "float_parsing": ("must be a number", "Write an amount such as 0.50."),
+    "invalid_key": ("holds a key that is no text", "Write the key with plain characters."),
     "finite_number": ("must be a finite number", "Write an amount such as 0.50."),
     "list_type": ("must be a list", "Write [a, b], or one `- item` a line."),
     "dict_type": ("must be a mapping", "Write one `key: value` a line below it."),
@@ -115,17 +119,38 @@ def _finding(details: ErrorDetails, loaded: Loaded) -> Finding:
 
 def _words(kind: str, details: ErrorDetails, context: dict[str, Any], path: Path) -> tuple[str, str]:
     if kind == model.PLACED:
-        return context["message"], context["hint"]
+        return (context["message"], context["hint"]) if context["hint"] else _apart(context["message"])
     if kind == "value_error":
-        message, _, hint = str(context["error"]).partition(": ")
-        return (message, f"{hint[:1].upper()}{hint[1:]}.") if hint else (message, "")
+        return _apart(str(context["error"]))
+    if kind == "extra_forbidden":
+        return _MESSAGES[kind][0], _nearest(path) or _MESSAGES[kind][1]
     if kind == "string_pattern_mismatch":
         names = [part for part in reversed(path) if isinstance(part, str)]
-        return "is not written as it must be", next((_PATTERNS[name] for name in names if name in _PATTERNS), "")
+        return "is not written as it must be", next(_PATTERNS[name] for name in (*names, "[key]") if name in _PATTERNS)
     if kind in _MESSAGES:
         message, hint = _MESSAGES[kind]
         return message.format(**context), hint.format(**context)
-    return details["msg"], ""
+    return details["msg"], "See docs/contracts.md for what the key takes."
+
+
+_OWNERS: dict[str, type[BaseModel]] = {
+    "hz": model.Hz, "agent": model.Agent, "inputs": model.Input, "outputs": model.Output, "publishes": model.Publish,
+}  # fmt: skip
+"""The model of the mappings below a key: of the key itself, or of its entries."""
+
+
+def _nearest(path: Path) -> str:
+    """The known key that an unknown one was probably meant to be, as a hint; empty where none is near."""
+    owner = next((_OWNERS[part] for part in reversed(path[:-1]) if part in _OWNERS), model.Frontmatter)
+    known = [field.alias or name for name, field in owner.model_fields.items()]
+    near = difflib.get_close_matches(str(path[-1])[:64], known, n=1)
+    return f"Perhaps {near[0]} was meant." if near else ""
+
+
+def _apart(sentence: str) -> tuple[str, str]:
+    """Reason and fix of a value form's error, which are written `<reason>: <fix>`."""
+    message, colon, hint = sentence.rpartition(": ")
+    return (message, f"{hint[:1].upper()}{hint[1:]}.") if colon else (sentence, "")
 
 
 def _dotted(path: Path) -> str:

@@ -342,6 +342,20 @@ def test_an_unquoted_star_gets_the_hint_to_quote_it() -> None:
     assert "quotes" in diagnostic.hint
 
 
+@pytest.mark.parametrize(
+    ("hz", "meant"),
+    [
+        ("  shedule: '@daily'\n", "schedule"),
+        ("  agent: {max_used: 1}\n", "max_usd"),
+        ("  inputs: {a: {raed: x}}\n", "read"),
+        ("  Schema: 1\n", "schema"),
+    ],
+)
+def test_a_misspelt_key_is_told_what_was_meant(hz: str, meant: str) -> None:
+    """An unknown key that is near a known one of the same mapping names it."""
+    assert f"Perhaps {meant} was meant." in [d.hint for d in read(document(hz)).diagnostics]
+
+
 def test_nothing_printed_controls_a_terminal() -> None:
     """Names and values from the file lose escape sequences and half characters before anybody prints them."""
     reading = read(document('  "\\uD800": 1\n').replace("### Goal", "### Go\u202eal"), "\x1b[31mx.prose.md")
