@@ -3,11 +3,12 @@
 An adapter plans and reads; it starts nothing. `heinzelwerk.runner.run` does that, the same way for all of them.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
 from heinzelwerk.runner.meter import Price, Wire
@@ -164,6 +165,27 @@ class Adapter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTool:
+    """One read tool of the turn: its name, what it is for, the JSON schema of its arguments, and how it is called.
+
+    `call` returns the text for the model. A wrong argument or a failed read is text too, with `ok` False.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    call: Callable[[Mapping[str, Any]], Awaitable["ToolAnswer"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What a tool said, and whether it did what was asked."""
+
+    text: str
+    ok: bool = True
+
+
 def choose_tools(adapter: Adapter, request: HandoffRequest, settings: RunnerSettings) -> tuple[str, ...] | Refusal:
     """The tools of a run: those asked for, of those that the operator allows."""
     known = (*adapter.read_tools, *adapter.more_tools)
@@ -186,6 +208,13 @@ def choose_tools(adapter: Adapter, request: HandoffRequest, settings: RunnerSett
 def proxy_environment(layout: Layout) -> dict[str, str]:
     """For an agent with its own login: everything leaves through the CONNECT proxy."""
     return {"HTTPS_PROXY": layout.model_url, "https_proxy": layout.model_url, "NO_PROXY": "127.0.0.1,localhost"}
+
+
+def mcp_settings(launch: Launch) -> bytes:
+    """The `mcpServers` JSON that agents read: the turn's tools, by the sandbox's stdio script; or no server."""
+    command, *arguments = launch.layout.tools_argv
+    servers = {TOOLS_SERVER: {"command": command, "args": arguments}} if launch.turn_tools else {}
+    return json.dumps({"mcpServers": servers}).encode()
 
 
 def toml_string(text: str) -> str:

@@ -1,9 +1,15 @@
 """Claude Code as a handoff runner (facts section 2: flags, environment, private HOME)."""
 
-import json
-
 from heinzelwerk.handoff import HandoffRequest, Refusal
-from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, TOOLS_SERVER, Find, Launch, Plan, proxy_environment
+from heinzelwerk.runner.adapter import (
+    PLACEHOLDER_KEY,
+    TOOLS_SERVER,
+    Find,
+    Launch,
+    Plan,
+    mcp_settings,
+    proxy_environment,
+)
 from heinzelwerk.runner.claude_stream import ClaudeReader
 from heinzelwerk.runner.transcript import keep_all
 
@@ -45,19 +51,18 @@ class ClaudeCode:
 
     def plan(self, request: HandoffRequest, launch: Launch) -> Plan | Refusal:
         """The prompt goes in on stdin; standing instructions and MCP settings are read-only files of the run."""
-        mcp = self._mcp(launch)
         allowed = [*launch.tools, *(f"mcp__{TOOLS_SERVER}__{tool}" for tool in launch.turn_tools)]
         argv = [*launch.argv, "-p", "--output-format", "stream-json", "--verbose", *_ISOLATION]
-        argv += _SAFE_MODE if mcp is None else _NO_SETTINGS
+        argv += _NO_SETTINGS if launch.turn_tools else _SAFE_MODE
         argv += ["--permission-mode", "dontAsk", "--tools", ",".join(launch.tools)]
         argv += ["--allowed-tools", ",".join(allowed), "--model", launch.model]
         run_files = {}
         if request.contract.strip():
             argv += ["--append-system-prompt-file", launch.layout.contract]
             run_files["contract.md"] = request.contract.encode()
-        if mcp is not None:
+        if launch.turn_tools:
             argv += ["--mcp-config", f"{launch.layout.run}/mcp.json"]
-            run_files["mcp.json"] = mcp
+            run_files["mcp.json"] = mcp_settings(launch)
         if request.effort is not None:
             argv += ["--effort", request.effort]
         if request.limits.max_turns is not None:
@@ -73,13 +78,6 @@ class ClaudeCode:
             wires=frozenset({"anthropic-messages"}),
             counts_turns=True,
         )
-
-    @staticmethod
-    def _mcp(launch: Launch) -> bytes | None:
-        if not launch.turn_tools:
-            return None
-        command, *arguments = launch.layout.tools_argv
-        return json.dumps({"mcpServers": {TOOLS_SERVER: {"command": command, "args": arguments}}}).encode()
 
     @staticmethod
     def _environment(launch: Launch) -> dict[str, str]:

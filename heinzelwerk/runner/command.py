@@ -4,11 +4,10 @@ It fails closed: until the operator records that the command only reads, nothing
 any case; the record is about what the command may do with what the sandbox lets it reach.
 """
 
-import json
 import re
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
-from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, TOOLS_SERVER, Launch, Plan, proxy_environment
+from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Launch, Plan, mcp_settings, proxy_environment
 from heinzelwerk.runner.command_stream import CommandReader
 from heinzelwerk.runner.meter import WIRES
 from heinzelwerk.runner.transcript import keep_all
@@ -45,8 +44,6 @@ class Command:
     def plan(self, request: HandoffRequest, launch: Launch) -> Plan | Refusal:
         """The prompt is on stdin and in {prompt_file}; the report is stdout, or {output_file} where one was written."""
         layout = launch.layout
-        command, *arguments = layout.tools_argv
-        servers = {TOOLS_SERVER: {"command": command, "args": arguments}} if launch.turn_tools else {}
         values = {
             "prompt_file": f"{layout.run}/prompt.md",
             "contract_file": layout.contract,
@@ -70,7 +67,7 @@ class Command:
             run_files={
                 "prompt.md": request.prompt.encode(),
                 "contract.md": request.contract.encode(),
-                "mcp.json": json.dumps({"mcpServers": servers}).encode(),
+                "mcp.json": mcp_settings(launch),
             },
             stdin=request.prompt.encode(),
             wires=frozenset({launch.settings.wire} if launch.settings.wire else WIRES.values()),

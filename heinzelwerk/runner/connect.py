@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from heinzelwerk.runner.serving import listening
+from heinzelwerk.runner.serving import serve_connections
 
 _HEAD_BYTES = 16 * 1024
 _CHUNK = 64 * 1024
@@ -30,35 +30,18 @@ class ConnectProxy:
         self._hosts = hosts
         self._on_traffic = on_traffic
         self._connect = connect
-        self._open_now: set[asyncio.Task[None]] = set()
         self.turned_away: list[str] = []
 
     @asynccontextmanager
     async def serve(self, path: Path) -> AsyncIterator[None]:
         """Listen on a unix socket for as long as the block lasts; open tunnels are cut at its end."""
-        with listening(path) as listener:
-            server = await asyncio.start_unix_server(self._connected, sock=listener, limit=_HEAD_BYTES)
-            try:
-                yield
-            finally:
-                server.close()
-                for task in list(self._open_now):
-                    task.cancel()
-                await asyncio.gather(*self._open_now, return_exceptions=True)
+        async with serve_connections(self._connected, path, limit=_HEAD_BYTES):
+            yield
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._open_now.add(task)
-            task.add_done_callback(self._open_now.discard)
-        try:
-            async with asyncio.timeout(_HEAD_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            await self._tunnel(head, reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # no request, or a side went: nothing to answer
-        finally:
-            writer.close()
+        async with asyncio.timeout(_HEAD_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        await self._tunnel(head, reader, writer)
 
     async def _tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._on_traffic()

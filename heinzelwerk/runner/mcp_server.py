@@ -6,10 +6,8 @@ there like the turn's own calls, and there is no tool here that writes.
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,60 +16,22 @@ import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from heinzelwerk.runner.adapter import TOOLS_SERVER
-from heinzelwerk.runner.serving import listening
+from heinzelwerk.runner.adapter import TOOLS_SERVER, ToolAnswer, TurnTool
+from heinzelwerk.runner.serving import serve_connections
 
 _MESSAGE_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnTool:
-    """One read tool of the turn: its name, what it is for, the JSON schema of its arguments, and how it is called.
-
-    `call` returns the text for the model. A wrong argument or a failed read is text too, with `ok` False.
-    """
-
-    name: str
-    description: str
-    schema: Mapping[str, Any]
-    call: Callable[[Mapping[str, Any]], Awaitable["ToolAnswer"]]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
-    """What a tool said, and whether it did what was asked."""
-
-    text: str
-    ok: bool = True
 
 
 @asynccontextmanager
 async def serve_tools(tools: Sequence[TurnTool], path: Path, *, on_traffic: Callable[[], None]) -> AsyncIterator[None]:
     """Serve the tools on a unix socket for as long as the block lasts; `on_traffic` is called with every line."""
     offered = {tool.name: tool for tool in tools}
-    open_now: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            open_now.add(task)
-            task.add_done_callback(open_now.discard)
-        try:
-            await _converse(offered, _Lines(reader, on_traffic), _Writer(writer))
-        except (ConnectionError, BrokenPipeError):
-            pass  # the agent went: so does the conversation
-        finally:
-            writer.close()
+        await _converse(offered, _Lines(reader, on_traffic), _Writer(writer))
 
-    with listening(path) as listener:
-        server = await asyncio.start_unix_server(connected, sock=listener, limit=_MESSAGE_BYTES)
-        try:
-            yield
-        finally:
-            server.close()
-            for task in list(open_now):
-                task.cancel()
-            await asyncio.gather(*open_now, return_exceptions=True)
+    async with serve_connections(connected, path, limit=_MESSAGE_BYTES):
+        yield
 
 
 async def _converse(offered: Mapping[str, TurnTool], lines: "_Lines", writer: "_Writer") -> None:
@@ -139,9 +99,3 @@ class _Writer:
 
     async def flush(self) -> None:
         await self._writer.drain()
-
-
-def settings(command: Sequence[str]) -> bytes:
-    """The `mcpServers` JSON that agents read: one server, started by a command."""
-    program, *arguments = command
-    return json.dumps({"mcpServers": {TOOLS_SERVER: {"command": program, "args": arguments}}}).encode()

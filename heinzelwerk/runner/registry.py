@@ -10,11 +10,12 @@ from importlib import metadata
 
 from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.runner.adapter import Adapter, RunnerSettings
+from heinzelwerk.runner.attempt import House
 from heinzelwerk.runner.claude_code import ClaudeCode
 from heinzelwerk.runner.codex import Codex
 from heinzelwerk.runner.command import Command
 from heinzelwerk.runner.pi import Pi
-from heinzelwerk.runner.run import House, SandboxedRunner
+from heinzelwerk.runner.run import SandboxedRunner
 
 GROUP = "heinzelwerk.runners"
 BUILT_IN: dict[str, Callable[[], Adapter]] = {

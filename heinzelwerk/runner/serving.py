@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -52,6 +52,40 @@ async def serve(app: Starlette, listener: socket.socket) -> AsyncIterator[None]:
         server.over.set()
         with anyio.CancelScope(shield=True):
             await serving
+
+
+Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serve_connections(connected: Connected, path: Path, *, limit: int) -> AsyncIterator[None]:
+    """Give each connection to a unix socket to `connected`, for as long as the block lasts; then all are cut.
+
+    A side that goes away ends its connection and nothing else. `limit` bounds a line, in bytes.
+    """
+    open_now: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            open_now.add(task)
+            task.add_done_callback(open_now.discard)
+        try:
+            await connected(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the other side went, or never said what it wanted: there is nobody to answer
+        finally:
+            writer.close()
+
+    with listening(path) as listener:
+        server = await asyncio.start_unix_server(one, sock=listener, limit=limit)
+        try:
+            yield
+        finally:
+            server.close()
+            for task in list(open_now):
+                task.cancel()
+            await asyncio.gather(*open_now, return_exceptions=True)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from heinzelwerk.runner.run import House
+from heinzelwerk.runner.attempt import House
 from heinzelwerk.sandbox.choose import ORDER, choose_backend
 from heinzelwerk.sandbox.spec import Backend, BackendName, Refusal
 

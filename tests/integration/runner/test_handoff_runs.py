@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult, Limits, Status
-from heinzelwerk.runner.adapter import RunnerSettings
+from heinzelwerk.runner.adapter import RunnerSettings, ToolAnswer, TurnTool
 from heinzelwerk.runner.install import Probe
-from heinzelwerk.runner.mcp_server import ToolAnswer, TurnTool
 from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import runner_for
 from heinzelwerk.runner.transcript import assemble

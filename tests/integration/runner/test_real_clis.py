@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult, Limits, Status, ToolCount, Usage
-from heinzelwerk.runner.adapter import RunnerSettings
-from heinzelwerk.runner.mcp_server import ToolAnswer, TurnTool
+from heinzelwerk.runner.adapter import RunnerSettings, ToolAnswer, TurnTool
 from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import adapter_for, runner_for
 from tests.support.fake_model import HANG, Answer, FakeModel, calls, fails, fake_model, says
