@@ -66,15 +66,15 @@ print(json.dumps(seen))
 _FIXES = (
     (
         "setting up uid map",
-        "allow user namespaces for bwrap (Ubuntu: an AppArmor profile for /usr/bin/bwrap, see docs/security.md)",
+        "allow user namespaces for bwrap (Ubuntu: an AppArmor profile for /usr/bin/bwrap, see docs/sandbox.md)",
     ),
     (
         "creating new namespace",
-        "allow user namespaces in this container (Docker: --security-opt seccomp=..., docs/security.md)",
+        "allow user namespaces in this container (Docker: --security-opt seccomp=..., docs/sandbox.md)",
     ),
     (
         "create a new namespace",
-        "allow user namespaces in this container (Docker: --security-opt seccomp=..., docs/security.md)",
+        "allow user namespaces in this container (Docker: --security-opt seccomp=..., docs/sandbox.md)",
     ),
     (
         "may not enter",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from heinzelwerk.errors import Refused
-from heinzelwerk.sandbox import collect, leftovers
+from heinzelwerk.sandbox import collect, leftovers, threads
 from heinzelwerk.sandbox.spec import Account, Backend, InsidePath, Layout, SandboxSpec
 
 SCRIPTS = Path(__file__).with_name("inside")
@@ -62,13 +62,20 @@ async def place(backend: Backend, *, root: Path, run_id: str) -> AsyncIterator[P
     try:
         yield opened
     finally:
-        for listener in opened.listeners:
-            listener.close()
-        os.close(opened.out)
-        collect.remove_tree(opened.directory)
-        opened.entry.unlink(missing_ok=True)
-        leftovers.record_of(opened.directory).unlink(missing_ok=True)
-        os.close(opened.record)
+        await threads.whole(_remove, opened)
+
+
+def _remove(place: Place) -> None:
+    for listener in place.listeners:
+        listener.close()
+    os.close(place.out)
+    try:
+        collect.remove_tree(place.directory)
+        place.entry.unlink(missing_ok=True)
+        leftovers.record_of(place.directory).unlink(missing_ok=True)
+    except OSError:
+        pass  # the run's result is worth more; its record stays, so the next start tries again and says what is wrong
+    os.close(place.record)
 
 
 def _open(backend: Backend, *, root: Path, run_id: str) -> Place:

@@ -13,17 +13,16 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from heinzelwerk.sandbox import cgroup, collect, launch, leftovers, streams
+from heinzelwerk.sandbox import cgroup, collect, launch, leftovers, streams, threads
 from heinzelwerk.sandbox import place as places
 from heinzelwerk.sandbox.launch import Launch
 from heinzelwerk.sandbox.place import Place
 from heinzelwerk.sandbox.spec import Ended, SandboxResult, SandboxSpec, Stream
 
-T = TypeVar("T")
 OnLine = Callable[[Stream, bytes], None]
 
 TICK_S = 1.0
@@ -301,7 +300,7 @@ async def run(
     """
     watch = Watch(spec, on_line, activity)
     started_at = now()
-    warnings = await _whole(asyncio.to_thread(places.fill, place, spec))
+    warnings = await threads.whole(places.fill, place, spec)
     one = Run(spec, place, watch)
     try:
         await one.start()
@@ -325,16 +324,6 @@ async def _abandon(one: Run) -> None:
     one.close()
 
 
-async def _whole(work: Coroutine[Any, Any, T]) -> T:
-    """Await work on a thread to its end even when cancelled: the directory it works on is removed after that."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
 def _grace(ended: Ended, spec: SandboxSpec) -> float:
     if ended is Ended.STOPPED:
         return spec.limits.stop_grace_s
@@ -353,7 +342,7 @@ def _judged(ended: Ended, watch: Watch) -> Ended:
 async def _result(one: Run, ended: Ended, *, started_at: float, warnings: Sequence[str]) -> SandboxResult:
     watch, place, spec = one.watch, one.place, one.spec
     duration_ms = round((time.monotonic() - watch.began) * 1000)
-    files, skipped = await _whole(asyncio.to_thread(collect.collect, place.out, spec.limits)) if spec.out else ((), ())
+    files, skipped = await threads.whole(collect.collect, place.out, spec.limits) if spec.out else ((), ())
     return SandboxResult(
         ended=ended,
         exit_code=watch.reported.get("exit"),
@@ -393,4 +382,4 @@ def _detail(ended: Ended, watch: Watch) -> str:
 
 async def clear_leftovers(root: Path) -> tuple[leftovers.Cleared, ...]:
     """Clear what dead workers left below `root`; call it when a worker starts."""
-    return await asyncio.to_thread(leftovers.clear, root)
+    return await threads.whole(leftovers.clear, root)

@@ -32,6 +32,7 @@ WORKER = """
         if os.fork() == 0:
             time.sleep(600)
         os._exit(0)
+    os.wait()  # the middle one: from here on there are exactly the agent and its daemon
     print("running", flush=True)
     time.sleep(600)
     '''

@@ -1,5 +1,6 @@
 """Git through the one place that runs it, on real repositories, some of them hostile."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -167,6 +168,17 @@ async def test_links_in_a_clone_point_nowhere(repository: Path, tmp_path: Path) 
     await git.fetch_branch(str(repository), "main", there, timeout_s=60)
     assert not (there / "link").is_symlink()
     assert (there / "link").read_text() == "/etc/passwd"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a repository of somebody else")
+async def test_a_repository_of_another_account_is_read(repository: Path, tmp_path: Path) -> None:
+    """Git's own refusal of foreign owners is answered for the one repository that was asked for."""
+    for path in (repository, *repository.rglob("*")):
+        os.chown(path, 65534, 65534)
+    with pytest.raises(subprocess.CalledProcessError):
+        plain_git(repository, "log")
+    assert (await run(repository, "log", "--format=%s")).text == "Write a.txt\n"
+    assert len(await git.fetch_branch(str(repository), "main", tmp_path / "clone", timeout_s=60)) == 40
 
 
 async def test_a_missing_branch_is_named(repository: Path, tmp_path: Path) -> None:
