@@ -74,6 +74,11 @@ def _distributions() -> dict[str, tuple[str, ...]]:
     return {extra: tuple(names) for extra, names in found.items()}
 
 
+def distributions(extra: str) -> frozenset[str]:
+    """What an extra of the library installs, without the speed-ups that a request works without."""
+    return frozenset(_distributions().get(extra, ())) - {"tiktoken", "hf-xet"}
+
+
 def _installed(distribution: str) -> bool:
     try:
         metadata.version(distribution)
@@ -87,6 +92,4 @@ def missing_extra(model: str) -> str | None:
     extra = EXTRA_OF.get(prefix_of(model))
     if extra is None:
         return None
-    needed = _distributions().get(extra, ())
-    optional = {"tiktoken", "hf-xet"}  # speed-ups that a request works without
-    return extra if any(not _installed(name) for name in needed if name not in optional) else None
+    return None if all(_installed(name) for name in distributions(extra)) else extra
