@@ -41,6 +41,8 @@ CODES = {
 }
 """Every code and what it is about, for documentation and `check --json` readers."""
 
+_LONGEST_SENTENCE = 400  # a message may quote what the file holds, and a value may be as long as the file
+
 WARNINGS = frozenset({"HZC012", "HZC014", "HZC015", "HZC024", "HZC031", "HZC105"})
 
 
@@ -65,9 +67,14 @@ class Diagnostic:
 
 
 def make(code: str, *, file: str, line: int, field: str, message: str, hint: str = "") -> Diagnostic:
-    """A diagnostic with the severity of its code; message, hint and field lose characters that control terminals."""
+    """A diagnostic with the severity of its code; its texts are printable, message and hint of a bounded length."""
     severity = Severity.WARNING if code in WARNINGS else Severity.ERROR
-    return Diagnostic(file, line, code, severity, printable(field), printable(message), printable(hint))
+    return Diagnostic(file, line, code, severity, printable(field), _short(message), _short(hint))
+
+
+def _short(words: str) -> str:
+    shown = printable(words[: _LONGEST_SENTENCE + 1])
+    return shown if len(words) <= _LONGEST_SENTENCE else f"{shown[: _LONGEST_SENTENCE - 1]}…"
 
 
 def printable(words: str) -> str:

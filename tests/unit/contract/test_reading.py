@@ -366,6 +366,14 @@ def test_nothing_printed_controls_a_terminal() -> None:
         shown.encode("utf-8")
 
 
+def test_messages_are_bounded() -> None:
+    """A message that quotes a value of the file's length is cut, and says so by its end."""
+    for hz in (f"  requires: ['{'a' * 200_000}:read']\n", f"  publishes: [{{action: a.b, output: {'a' * 200_000}}}]\n"):
+        (diagnostic,) = read(document(hz)).diagnostics
+        assert len(diagnostic.message) == 400
+        assert diagnostic.message.endswith("…")
+
+
 def test_warnings_do_not_stop_a_contract() -> None:
     """A contract with warnings alone acts."""
     reading = read(document() + "### Extra\n")
