@@ -21,10 +21,17 @@ from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.store.sessions import Sessions
 from heinzelwerk.store.wakes import Wakes
 
+OLDEST_SERVER = (6, 2)
+"""Redis 6.2 has what the scripts use; Valkey always says that it is compatible with a later one."""
+
 
 def fresh_id() -> str:
     """A name for one operation: what makes a repeated command one."""
     return secrets.token_hex(10)
+
+
+OLDEST_SERVER = (6, 2)
+"""Redis 6.2 has what the scripts use; Valkey always says that it is compatible with a later one."""
 
 
 class RedisStore(Wakes, Sessions, Ledger):
@@ -38,11 +45,25 @@ class RedisStore(Wakes, Sessions, Ledger):
         return keys.glob(self._options.prefix, name)
 
     async def prepare(self) -> None:
-        """Check or write the store's format mark; FormatTooNew where a newer release owns it."""
+        """Check or write the store's format mark; FormatTooNew where a newer release owns it.
+
+        ConfigurationError where the server is older than the oldest that has what the scripts use.
+        """
+        await self._check_version()
         await self._link.command("HSETNX", self._global("meta"), "format", rules.FORMAT)
         found = int(await self._link.command("HGET", self._global("meta"), "format"))
         if found > rules.FORMAT:
             raise rules.too_new(found, rules.FORMAT)
+
+    async def _check_version(self) -> None:
+        version = (await self._info("server")).get("redis_version", "")
+        numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        if numbers and numbers < OLDEST_SERVER:
+            oldest = ".".join(map(str, OLDEST_SERVER))
+            fix = f"upgrade to Valkey, or to Redis {oldest} or newer, or point REDIS_URL at such a server"
+            raise ConfigurationError(
+                f"store {self._link.address}: server {version} is older than {oldest}; {fix}", fix=fix
+            )
 
     async def now_ms(self) -> int:
         """The server's clock, in milliseconds."""

@@ -74,9 +74,9 @@ TABLE: Final[tuple[Rule, ...]] = (
     Rule(
         f"{{<name>}}:{_H}:drafts",
         "hash",
-        "commit, decide",
-        "never",
-        "newest and last approved text per output, overwritten",
+        "commit, decide, load",
+        "sometimes",
+        "no TTL while the contract is loaded",
     ),
     Rule(f"{{<name>}}:{_H}:fills:<number>", "hash", "post, the ledger", "sometimes", "no TTL while the turn is open"),
     Rule(

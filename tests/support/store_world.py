@@ -102,6 +102,8 @@ class World:
             found = []
             for raw in client.scan_iter(match=self.options.prefix + "*", count=1000):
                 kind, ttl = client.type(raw), client.pttl(raw)
+                if kind == b"none":
+                    continue  # it ended between SCAN and TYPE
                 found.append(keys.audit(raw.decode(), kind.decode(), int(ttl), prefix=self.options.prefix))
             return [complaint for complaint in found if complaint]
 
