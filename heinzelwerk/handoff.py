@@ -7,7 +7,8 @@ measured on the real CLIs. Nothing here starts anything: `heinzelwerk.runner` do
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -198,6 +199,27 @@ class HandoffResult(Value):
     def as_json(self) -> dict[str, Any]:
         """The JSON form: every key of facts 7.2, always, in that order."""
         return self.model_dump(mode="json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTool:
+    """One read tool of the turn: its name, what it is for, the JSON schema of its arguments, and how it is called.
+
+    `call` returns the text for the model. A wrong argument or a failed read is text too, with `ok` False.
+    """
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    call: Callable[[Mapping[str, Any]], Awaitable["ToolAnswer"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What a tool said, and whether it did what was asked."""
+
+    text: str
+    ok: bool = True
 
 
 class Refusal(Value):

@@ -4,11 +4,11 @@ An adapter plans and reads; it starts nothing. `heinzelwerk.runner.run` does tha
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
 from heinzelwerk.runner.meter import Price, Wire
@@ -56,7 +56,7 @@ class RunnerSettings:
     login: Login | None = None
     price: Price = unpriced
     tools: tuple[str, ...] | None = None
-    """Tools of the agent that a run may use; None: the adapter's read-only ones, and writing below out/."""
+    """Tools of the agent that a run may use; None: the adapter's read-only ones."""
     versions: tuple[Version, Version] | None = None
     """From, and below; None: the range that this release was tested with."""
     wire: Wire | None = None
@@ -163,27 +163,6 @@ class Adapter(Protocol):
     def plan(self, request: HandoffRequest, launch: Launch) -> Plan | Refusal:
         """How to start it for this request."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnTool:
-    """One read tool of the turn: its name, what it is for, the JSON schema of its arguments, and how it is called.
-
-    `call` returns the text for the model. A wrong argument or a failed read is text too, with `ok` False.
-    """
-
-    name: str
-    description: str
-    schema: Mapping[str, Any]
-    call: Callable[[Mapping[str, Any]], Awaitable["ToolAnswer"]]
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
-    """What a tool said, and whether it did what was asked."""
-
-    text: str
-    ok: bool = True
 
 
 def choose_tools(adapter: Adapter, request: HandoffRequest, settings: RunnerSettings) -> tuple[str, ...] | Refusal:

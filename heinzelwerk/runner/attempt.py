@@ -15,10 +15,19 @@ from pathlib import Path
 import httpx
 
 from heinzelwerk import handoff
-from heinzelwerk.handoff import AgentInfo, HandoffRequest, HandoffResult, OutputFile, Refusal, SandboxInfo, Usage
+from heinzelwerk.handoff import (
+    AgentInfo,
+    HandoffRequest,
+    HandoffResult,
+    OutputFile,
+    Refusal,
+    SandboxInfo,
+    TurnTool,
+    Usage,
+)
 from heinzelwerk.ports import Clock
 from heinzelwerk.runner import ending
-from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Adapter, Launch, Plan, RunnerSettings, TurnTool
+from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Adapter, Launch, Plan, RunnerSettings
 from heinzelwerk.runner.connect import ConnectProxy
 from heinzelwerk.runner.install import Installation
 from heinzelwerk.runner.meter import Meter, ProxyReport
@@ -40,7 +49,9 @@ class House:
     root: Path
     """For the private directories of runs."""
     transcripts: Path
-    """For transcripts while they grow: `<run id>/`. Whoever stored a result's transcript removes its directory."""
+    """For transcripts while they grow: `<run id>/`. After a killed worker its run's lies there still."""
+    keep_transcripts: bool = False
+    """Leave the file of a finished run for a person; the result holds its bytes in any case."""
     backend: Callable[[], Awaitable[Backend | spec_values.Refusal]]
     """The sandbox that passed its self-test, or why there is none; the caller remembers the answer."""
     clock: Clock
@@ -133,7 +144,7 @@ class Attempt:
                     )
                 return self._result(plan, reader.reading(), watcher, ended, model, transcript)
         finally:
-            transcript.close()
+            transcript.stop()
 
     def _launch(self, place: Place) -> Launch:
         return Launch(
@@ -242,7 +253,7 @@ class Attempt:
             exit_decides=self.adapter.find is None,
         )
         result = ending.result_of(reading, end, model.report(), agent=agent)
-        kept = transcript.close()
+        kept = transcript.close() if self.house.keep_transcripts else transcript.take()
         files = tuple(
             OutputFile(path=file.path, bytes=len(file.data), sha256=file.sha256, data=file.data) for file in ended.files
         )

@@ -16,7 +16,8 @@ import mcp_types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from heinzelwerk.runner.adapter import TOOLS_SERVER, ToolAnswer, TurnTool
+from heinzelwerk.handoff import ToolAnswer, TurnTool
+from heinzelwerk.runner.adapter import TOOLS_SERVER
 from heinzelwerk.runner.serving import serve_connections
 
 _MESSAGE_BYTES = 4 * 1024 * 1024

@@ -10,15 +10,17 @@ from pathlib import Path
 
 from heinzelwerk import handoff
 from heinzelwerk.errors import Refused
-from heinzelwerk.handoff import HandoffRequest, HandoffResult, Refusal, Usage
+from heinzelwerk.handoff import HandoffRequest, HandoffResult, Refusal, TurnTool, Usage
 from heinzelwerk.runner import install
-from heinzelwerk.runner.adapter import Adapter, RunnerSettings, TurnTool, choose_tools
+from heinzelwerk.runner.adapter import Adapter, RunnerSettings, choose_tools
 from heinzelwerk.runner.attempt import Attempt, House, Ready
 from heinzelwerk.runner.install import Probe
 from heinzelwerk.sandbox import place as places
 from heinzelwerk.sandbox import run as sandbox
 from heinzelwerk.sandbox import spec as spec_values
 from heinzelwerk.sandbox.spec import Backend, SandboxSpec
+
+__all__ = ["House", "SandboxedRunner"]
 
 _PROBE = spec_values.Limits(timeout_s=60.0, idle_s=60.0, output_bytes=1 << 20)
 

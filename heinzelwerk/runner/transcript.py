@@ -6,6 +6,7 @@ was written, because each line is appended and flushed.
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -107,11 +108,15 @@ class Transcript:
         self._tail_size = 0
         return self._tail
 
-    def close(self) -> TranscriptInfo:
-        """Put the parts together; the files stay until their directory goes."""
+    def stop(self) -> None:
+        """Write no more; what was written stays as it is. May be called twice."""
         self._head.close()
         if self._tail is not None:
             self._tail.close()
+
+    def close(self) -> TranscriptInfo:
+        """Put the parts together; the files stay until their directory goes."""
+        self.stop()
         data, lost = assemble(self._directory, half=self._half)
         truncated = lost or self._stderr > STDERR_BYTES
         path = self._directory / "transcript.jsonl"
@@ -119,6 +124,12 @@ class Transcript:
         return TranscriptInfo(
             path=str(path), bytes=self._seen, kept=len(data), sha256=sha256(data), truncated=truncated, data=data
         )
+
+    def take(self) -> TranscriptInfo:
+        """Like `close`, and the files go: whoever asked has the bytes."""
+        info = self.close()
+        shutil.rmtree(self._directory)
+        return info.model_copy(update={"path": None})
 
 
 def assemble(directory: Path, *, half: int) -> tuple[bytes, bool]:

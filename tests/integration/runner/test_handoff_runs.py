@@ -3,14 +3,15 @@
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult, Limits, Status
-from heinzelwerk.runner.adapter import RunnerSettings, ToolAnswer, TurnTool
+from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult, Limits, Status, ToolAnswer, TurnTool
+from heinzelwerk.runner.adapter import RunnerSettings
 from heinzelwerk.runner.install import Probe
 from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import runner_for
@@ -205,12 +206,18 @@ print(ask(4, 'tools/call', name='send_mail', arguments={})['isError'])
     assert got == [{"folder": "inbox"}]
 
 
-async def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """After a run its directory and sockets are gone; its transcript stays for whoever stores it."""
-    result = await run_script("print('done')", tmp_path)
+@pytest.mark.parametrize("kept", [False, True])
+async def test_nothing_is_left_behind(kept: bool, tmp_path: Path) -> None:
+    """After a run its directory, sockets and transcript file are gone, unless a person wants to look at the file."""
+    settings = RunnerSettings(runner="command", command=(PYTHON, "-I", "-c", "print('done')"), trust_command=True)
+    settings = replace(settings, read_only=(Path(sys.base_prefix),))
+    runner = runner_for("command", settings, replace(real_house(tmp_path), keep_transcripts=kept))
+    result = await runner.run(HandoffRequest(run_id="r", agent="command", prompt="x"))
     assert list((tmp_path / "runs").iterdir()) == []
     assert result.transcript is not None
-    assert Path(str(result.transcript.path)).read_bytes() == b"done\n"
+    assert result.transcript.data == b"done\n"
+    files = [path for path in (tmp_path / "transcripts").rglob("transcript.jsonl") if path.is_file()]
+    assert [str(path) for path in files] == ([result.transcript.path] if kept else [])
 
 
 async def test_an_interrupted_run_leaves_its_transcript(tmp_path: Path) -> None:
@@ -242,7 +249,6 @@ async def test_a_command_fails_closed(settings: dict[str, Any], word: str, tmp_p
 
 async def test_no_sandbox_is_a_refusal(tmp_path: Path) -> None:
     """Where nothing confines, the result is refused with the sandbox's own reason and fix."""
-    from dataclasses import replace
 
     async def none() -> Backend | Refusal:
         return Refusal(detail="bwrap was not found", fix="apt install bubblewrap")

@@ -10,10 +10,21 @@ from typing import Any
 
 import pytest
 
-from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult, Limits, Status, ToolCount, Usage
-from heinzelwerk.runner.adapter import RunnerSettings, ToolAnswer, TurnTool
+from heinzelwerk.handoff import (
+    HandoffFile,
+    HandoffRequest,
+    HandoffResult,
+    Limits,
+    Status,
+    ToolAnswer,
+    ToolCount,
+    TurnTool,
+    Usage,
+)
+from heinzelwerk.runner.adapter import RunnerSettings
 from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import adapter_for, runner_for
+from heinzelwerk.sandbox.spec import Refusal
 from tests.support.fake_model import HANG, Answer, FakeModel, calls, fails, fake_model, says
 from tests.support.handoff_house import installed, real_house
 
@@ -275,6 +286,28 @@ async def test_the_turn_can_be_read_through(cli: Cli, tmp_path: Path) -> None:
     assert got == [{"folder": "inbox"}]
     assert "MAIL-CONTENT" in seen
     assert result.tool_calls == {"mcp__turn__read_mail": ToolCount(calls=1)}
+
+
+async def test_it_runs_under_landlock_too(cli: Cli, tmp_path: Path) -> None:
+    """The second backend carries every agent: report, figures, and a write outside that is denied."""
+    house = real_house(tmp_path, only="landlock")
+    backend = await house.backend()
+    if isinstance(backend, Refusal):
+        pytest.skip(f"landlock does not work here: {backend.detail}")
+    look = cli.shell("echo x > /tmp/heinzelwerk-pwned; echo x > notes.txt; cat notes.txt; echo LOOKED")
+    async with fake_model([look, says(REPORT)], key=KEY) as model:
+        runner = runner_for(cli.name, settings(cli, model), house)
+        request = HandoffRequest(run_id="run-1", agent=cli.name, prompt="Read notes.txt and report.", files=(NOTES,))
+        result = await runner.run(request)
+        seen = json.dumps(model.asked[1].body)
+    assert (result.status, result.report) == (Status.COMPLETED, REPORT), result.detail
+    assert result.sandbox is not None
+    assert result.sandbox.backend == "landlock"
+    assert "LOOKED" in seen
+    assert "hello from notes" in seen
+    assert seen.count("Permission denied") >= 2
+    assert not Path("/tmp/heinzelwerk-pwned").exists()
+    assert result.usage == TWO
 
 
 async def test_two_runs_at_once_do_not_meet(cli: Cli, tmp_path: Path) -> None:
