@@ -34,6 +34,7 @@ class Claim:
         self.mail: list[Mail] = list(snapshot.mail)
         self.released = False
         self.interrupted: Interrupt | None = None
+        self.running: int | None = None  # the turn that a segment runs: a stop names its turn
         self._store = store
         self._clock = clock
         self._listeners: list[Callable[[Interrupt], None]] = []
