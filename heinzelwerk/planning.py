@@ -18,7 +18,7 @@ from heinzelwerk.turn import TurnRecord
 
 if TYPE_CHECKING:
     from heinzelwerk.contract import Contract
-    from heinzelwerk.ports import Publisher, TargetView, Works
+    from heinzelwerk.ports import Publisher, Works
 
 KEEP_DRAFT = "draft.keep"
 """The effect of a draft whose contract publishes nothing: approving makes it the approved version, nothing is placed."""
@@ -134,7 +134,9 @@ async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, 
         if publisher is None:
             problem = f"no publisher {ask.action} is set up here; known: {', '.join(sorted(works.publishers))}"
         else:
-            target, view = await _look(publisher, ask.arguments)
+            target = publisher.target(ask.arguments)
+            problem = await _rival(turn, ask, target, publisher, works)
+            view = None if problem else await publisher.view(ask.arguments)
     except (errors.TargetError, errors.RetryLater, errors.Refused) as error:
         problem = str(error)
     shown = view.shown if view else ""
@@ -175,5 +177,21 @@ async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, 
     return Planned((record,), (Body(turn.number, f"effect/{record.id}", ask.words.encode()),), (note,))
 
 
-async def _look(publisher: Publisher, arguments: Mapping[str, str]) -> tuple[str, TargetView]:
-    return publisher.target(arguments), await publisher.view(arguments)
+async def _rival(turn: TurnRecord, ask: Ask, target: str, publisher: Publisher, works: Works) -> str:
+    """Why another contract of the team stands in the way: the two would replace each other's text for ever. "" for none."""
+    if ask.action in INTERNAL or ask.call is not None:
+        return ""
+    for entry in (await works.store.entries(turn.wake.team)).values():
+        if entry.name == turn.wake.heinzel or not entry.acts:
+            continue
+        for other in entry.publishes:
+            if other.action == ask.action and _target(publisher, other.args) == target:
+                return f"{entry.name} publishes to {target} too: give each contract a marker of its own, then load"
+    return ""
+
+
+def _target(publisher: Publisher, arguments: Mapping[str, str]) -> str:
+    try:
+        return publisher.target(arguments)
+    except errors.HeinzelwerkError:
+        return ""
