@@ -11,6 +11,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
+from heinzelwerk.errors import ConfigurationError
+from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.event import line_digest
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import Hold
@@ -28,10 +30,6 @@ OLDEST_SERVER = (6, 2)
 def fresh_id() -> str:
     """A name for one operation: what makes a repeated command one."""
     return secrets.token_hex(10)
-
-
-OLDEST_SERVER = (6, 2)
-"""Redis 6.2 has what the scripts use; Valkey always says that it is compatible with a later one."""
 
 
 class RedisStore(Wakes, Sessions, Ledger):
