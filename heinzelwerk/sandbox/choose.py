@@ -7,6 +7,7 @@ reachable. So each candidate runs a script through the very path of real runs, a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import pwd
@@ -28,6 +29,7 @@ from heinzelwerk.sandbox.spec import Account, Backend, BackendName, Ended, Limit
 
 ORDER: tuple[BackendName, ...] = ("bubblewrap", "landlock")
 NOBODY = 65534
+_tests = itertools.count(1)
 
 _SELF_TEST = """
 import json, os, socket, sys
@@ -152,7 +154,7 @@ async def _candidate(base: Backend, name: BackendName, bwrap: Path | None) -> Ba
 
 async def self_test(backend: Backend, *, root: Path) -> str | None:
     """Run the canaries through a backend; what it let through or why it did not run, or None when it confines."""
-    run_id = f"self-test-{backend.name}-{os.getpid()}"
+    run_id = f"self-test-{backend.name}-{os.getpid()}-{next(_tests)}"
     # Not below `root`: a unix socket's path is short, and an operator's directory may be long.
     with tempfile.TemporaryDirectory(prefix="hw-canary-") as public, socket.socket(socket.AF_UNIX) as by_path:
         try:

@@ -235,7 +235,7 @@ async def test_ignored_signals_do_not_help(backend: Backend, tmp_path: Path) -> 
     print("deaf")
     time.sleep(600)
     """
-    seen = await sandbox.run_agent(backend, script, mark, root=tmp_path, limits=Limits(timeout_s=0.8, stop_grace_s=0.2))
+    seen = await sandbox.run_agent(backend, script, mark, root=tmp_path, limits=Limits(timeout_s=2.0, stop_grace_s=0.2))
     assert (seen.result.ended, seen.result.exit_code, seen.result.signal) == (Ended.TIMEOUT, None, signal.SIGKILL)
     assert sandbox.alive_with(mark) == []
 
@@ -268,7 +268,7 @@ async def test_a_fork_bomb_is_bounded(backend: Backend, tmp_path: Path) -> None:
             "import os; open(os.environ.get('HOME', '.') + '/f', 'wb').write(bytes(40 << 20)); print('DONE')",
             Limits(fsize=8 << 20),
         ),
-        ("import os, time\nwhile time.process_time() < 2.5: pass\nprint('DONE')", Limits(cpu_s=1)),
+        ("import os, time\nwhile time.process_time() < 1.8: pass\nprint('DONE')", Limits(cpu_s=1)),
         (
             (
                 "import os; f = open('/dev/shm/hw-test', 'wb'); os.unlink('/dev/shm/hw-test'); f.write(bytes(40 << 20));"
