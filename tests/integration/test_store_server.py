@@ -17,6 +17,7 @@ from heinzelwerk.commit import After, CommitState
 from heinzelwerk.errors import ConfigurationError, FormatTooNew, StoreUnavailable
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import Hold, NotClaimed
+from heinzelwerk.store import client
 from heinzelwerk.store.client import RedisStore, Renewer
 from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.wake import Disposition
@@ -75,13 +76,13 @@ async def test_a_server_that_forgot_its_scripts_is_told_again(server: Server) ->
     world = await world_at(server.url)
     await world.load("weekly", team="other")
     holder = await world.running()
-    with redis.Redis.from_url(server.url) as client:
-        client.script_flush()
+    with redis.Redis.from_url(server.url) as direct:
+        direct.script_flush()
         assert (await holder.commit("step")).state is CommitState.DONE
-        client.script_flush()
+        direct.script_flush()
         holds = [Hold("session", TEAM, "weekly", holder.token), Hold("session", "other", "weekly", "x")]
         assert await world.store.renew(holds) == (holds[1],)
-        client.script_flush()
+        direct.script_flush()
     renewer = Renewer(server.url)
     assert renewer.renew(holds) == (holds[1],)
     renewer.close()
@@ -92,11 +93,11 @@ async def test_a_full_server_refuses_and_writes_nothing(server: Server) -> None:
     """Out of memory is StoreUnavailable with its fix; what was refused left nothing behind."""
     world = await world_at(server.url)
     holder = await world.running()
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set("maxmemory", "1")
+    with redis.Redis.from_url(server.url) as direct:
+        direct.config_set("maxmemory", "1")
         with pytest.raises(StoreUnavailable, match="raise maxmemory"):
             await holder.commit("step")
-        client.config_set("maxmemory", "0")
+        direct.config_set("maxmemory", "0")
     assert (await holder.commit("step")).state is CommitState.DONE
     assert len(await world.store.spine(WEEKLY)) == 2
     await world.store.close()
@@ -105,26 +106,26 @@ async def test_a_full_server_refuses_and_writes_nothing(server: Server) -> None:
 async def test_a_replica_is_named(server: Server) -> None:
     """Writing to a read-only replica says so, and says where to point."""
     world = await world_at(server.url)
-    with redis.Redis.from_url(server.url) as client:
-        client.replicaof("127.0.0.1", "1")
+    with redis.Redis.from_url(server.url) as direct:
+        direct.replicaof("127.0.0.1", "1")
         with pytest.raises(StoreUnavailable, match="point REDIS_URL at the primary"):
             await world.accept()
-        client.replicaof("NO", "ONE")
+        direct.replicaof("NO", "ONE")
     assert (await world.store.accept(wake_of("manual/2"), nonce="n")).disposition is Disposition.ACCEPTED
     await world.store.close()
 
 
 async def test_a_refused_login_is_a_configuration_error(server: Server) -> None:
     """A wrong or missing password is a setting to correct, not a server to wait for; the password is not repeated."""
-    with redis.Redis.from_url(server.url) as client:
-        client.config_set("requirepass", "right")
+    with redis.Redis.from_url(server.url) as direct:
+        direct.config_set("requirepass", "right")
         for url in (server.url, server.url.replace("//", "//:wrong-one@")):
             store = RedisStore(url)
             with pytest.raises(ConfigurationError, match="REDIS_URL") as caught:
                 await store.now_ms()
             assert "wrong-one" not in str(caught.value)
             await store.close()
-        client.config_set("requirepass", "")
+        direct.config_set("requirepass", "")
 
 
 def test_a_wrong_address_is_refused_at_once() -> None:
@@ -228,10 +229,19 @@ async def test_a_record_of_a_newer_release_is_named(server: Server) -> None:
     """A record with a field that this release does not know is refused with its name, the reason and the fix."""
     world = await world_at(server.url)
     holder = await world.running()
-    with redis.Redis.from_url(server.url) as client:
-        raw = client.hget("hw:{docs}:s:weekly:turns", "1")
-        client.hset("hw:{docs}:s:weekly:turns", "1", raw.replace(b'{"number"', b'{"mood":"good","number"', 1))
+    with redis.Redis.from_url(server.url) as direct:
+        raw = direct.hget("hw:{docs}:s:weekly:turns", "1")
+        direct.hset("hw:{docs}:s:weekly:turns", "1", raw.replace(b'{"number"', b'{"mood":"good","number"', 1))
     with pytest.raises(FormatTooNew, match=r"turn record: field 'mood'.*upgrade"):
         await world.store.turn(WEEKLY, 1)
     assert (await holder.commit("step")).state is CommitState.DONE
     await world.store.close()
+
+
+async def test_an_old_server_is_refused_at_the_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without what the scripts use is named with its version and the oldest that will do."""
+    monkeypatch.setattr(client, "OLDEST_SERVER", (99, 1))
+    store = RedisStore(server.url)
+    with pytest.raises(ConfigurationError, match=r"is older than 99\.1; upgrade"):
+        await store.prepare()
+    await store.close()
