@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heinzelwerk import admission, claim, closing, errors, resuming, settling, starting
+from heinzelwerk import admission, claim, closing, errors, resuming, settling, starting, unanswered
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body
 from heinzelwerk.opening import Opening
@@ -53,6 +53,7 @@ async def _segment(held: Claim, works: Works) -> Advance:
     opening = await _open(held, turns, works)
     if opening is None:
         return await _let_go(held, turns)
+    held.running = opening.turn.number
     _log("segment started", held, opening.turn)
     with _overdue(held, opening):
         ending = await works.engine.run(opening, held)
@@ -78,11 +79,13 @@ async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp) 
     reason = closing.failure_line(error)
     if isinstance(error, errors.BodyExpired):
         reason = f"body_expired: {reason}"
+    last = unanswered.book(turn)
     await held.commit(
-        [closing.ended_note(turn, TurnState.FAILED, reason)],
-        turns=(closing.ended(turn, TurnState.FAILED, reason, now_ms=held.now_ms()),),
+        [*last.notes, closing.ended_note(last.turn, TurnState.FAILED, reason)],
+        turns=(closing.ended(last.turn, TurnState.FAILED, reason, now_ms=held.now_ms()),),
         ended_wakes=((turn.wake.id, TurnState.FAILED.value),),
         bodies=(Body(turn.number, "failure", f"{error}\n{error.fix}".encode()),),
+        settle=last.settle,
         expire_bodies=(turn.number,),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heinzelwerk import admission, closing, lessons, mailroom, planning
+from heinzelwerk import admission, closing, lessons, mailroom, planning, unanswered
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import TakenWake
 from heinzelwerk.effect import EffectState
@@ -35,16 +35,24 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     memo = await _memo(claim, found.moved, works)
     if found.empty and not ends:
         return found.turns
-    ended = tuple(closing.ended(end.turn, end.state, end.reason, now_ms=now) for end in ends)
+    booked = tuple(unanswered.book(end.turn) for end in ends)
+    ended = tuple(
+        closing.ended(last.turn, end.state, end.reason, now_ms=now) for last, end in zip(booked, ends, strict=True)
+    )
     numbers = {record.number for record in ended}
     await claim.commit(
-        [*found.notes, *(closing.ended_note(end.turn, end.state, end.reason) for end in ends)],
+        [
+            *found.notes,
+            *(note for last in booked for note in last.notes),
+            *(closing.ended_note(record, record.state, record.reason) for record in ended),
+        ],
         mail_taken=len(claim.mail),
         turns=(*(turn for turn in found.changed if turn.number not in numbers), *ended),
         new_turns=max((claim.snapshot.last_turn, *numbers)),
         taken_wakes=_poisoned_wake(claim, ends),
         ended_wakes=tuple((record.wake.id, record.state.value) for record in ended),
         bodies=found.bodies,
+        settle=tuple(entry for last in booked for entry in last.settle),
         memo=memo,
         expire_bodies=tuple(sorted(numbers)),
         progress=bool(ends),

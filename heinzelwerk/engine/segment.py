@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from heinzelwerk import mailroom
+from heinzelwerk import mailroom, unanswered
 from heinzelwerk.budget import MICROS, Caps, Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
@@ -31,11 +31,10 @@ from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.opening import Opening
 from heinzelwerk.ports import Clock, Policy
 from heinzelwerk.turn import CallRecord, CallState, TurnRecord, Usage
+from heinzelwerk.unanswered import RESERVED
 from heinzelwerk.wake import Cause
 
 T = TypeVar("T")
-RESERVED = "reserved"
-"""The counter that holds the micro-dollars of the attempt that was put aside and not settled; absent where none is."""
 AT_CAP, RAISED = "at_cap", "raised"
 """Counters: the last segment ended at the turn's cap; what people added to it since, in micro-dollars."""
 LEAST_OUTPUT = 256
@@ -142,37 +141,30 @@ class Segment:
 
     async def begin(self, begun: Start) -> None:
         """The segment's first commit: the history as this run takes it, an unanswered request booked, the first one reserved."""
-        counters = dict(self.turn.counters)
+        booked = unanswered.book(self.turn)
+        counters = dict(booked.turn.counters)
         if counters.pop(AT_CAP, 0) and self.base_cap is not None:
             # Only a person's word leads on from a cap: it buys the turn once more what it may spend.
             counters[RAISED] = counters.get(RAISED, 0) + self.base_cap
-        notes, settle, usage = [], [], self.turn.usage
-        micros = counters.pop(RESERVED, None)
-        if micros is not None:
-            step = self.turn.steps + 1
-            settle.append(Settlement(f"{self.turn.number}/{step}/{self.turn.attempt}", micros, possible=True))
-            usage = usage.plus(Usage(requests=1, possible_micros=micros))
-            data: dict[str, JsonValue] = {"step": step, "attempt": self.turn.attempt, "possible_micros": micros}
-            notes.append(Note("request.unknown", data, turn=self.turn.id()))
         waiting = tuple(s for s in self.turn.steers if s not in begun.steers)
         self._unstored_steers = waiting
         self.late = list(begun.late)
-        turn = self.turn.model_copy(
-            update={"counters": counters, "usage": usage, "steers": waiting, "messages": len(begun.messages) - 1}
+        turn = booked.turn.model_copy(
+            update={"counters": counters, "steers": waiting, "messages": len(begun.messages) - 1}
         )
         fresh = messages.dump(begun.messages[begun.keep :])
         first = not self.opening.history
-        if not fresh and not notes and not begun.requests and counters == self.turn.counters:
+        if not fresh and not booked.notes and not begun.requests and counters == self.turn.counters:
             return
         history = History(turn.number, begun.keep, fresh) if fresh or len(self.opening.history) > begun.keep else None
         await self.write(
             turn,
-            notes=notes,
+            notes=booked.notes,
             history=history,
-            settle=settle,
+            settle=booked.settle,
             bodies=[Body(turn.number, "instructions", self._instructions)] if first else (),
             ask=begun.messages if begun.requests else None,
-            progress=bool(notes),
+            progress=False,  # booking what a dead process sent is none: a request that kills its workers must be seen as poison
         )
 
     _instructions = b""
