@@ -129,7 +129,7 @@ def mutated(text: str, rng: random.Random) -> str:
     return text
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(FILES), st.integers(min_value=0, max_value=2**32))
 def test_mutated_corpus_files(file, seed: int) -> None:
     """A file of the corpus with a few edits gives a reading, the same one each time."""
