@@ -28,7 +28,7 @@ class Launch:
 def prepare(spec: SandboxSpec, place: Place, *, control: int, status: int) -> Launch:
     """Write the plan of a filled place and compose its command. `control`, `status`: the child's ends of two pipes."""
     _check(spec)
-    shim = (str(place.backend.python), "-I", "-S", f"{place.layout.run}/shim.py", f"{place.layout.run}/plan")
+    shim = (str(place.backend.python), "-I", "-S", f"{place.layout.run}/shim.pyc", f"{place.layout.run}/plan")
     plan: dict[str, object] = {
         "argv": list(spec.argv),
         "work": place.layout.work,

@@ -10,10 +10,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import py_compile
 import re
 import socket
 import stat
+import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -123,11 +126,27 @@ def fill(place: Place, spec: SandboxSpec) -> tuple[str, ...]:
         warnings += _copy_tree(spec.home_from, home)
     for target, files in (("work", spec.files), ("home", spec.home_files), ("run", spec.run_files)):
         _write_all(place.directory / target, files)
-    for script in ("shim.py", "fence.py", "stdio.py"):
-        (place.directory / "run" / script).write_bytes((SCRIPTS / script).read_bytes())
+    for name, data in _scripts().items():
+        (place.directory / "run" / name).write_bytes(data)
     if account is not None:
         _give(account, *home.rglob("*"))
     return tuple(warnings)
+
+
+@functools.cache
+def _scripts() -> Mapping[str, bytes]:
+    """Our scripts for the inside, compiled once: doing it at every start costs more than bubblewrap does.
+
+    They are for the very interpreter that runs this (`Backend.python`), and carry no time to be checked against.
+    """
+    found = {"stdio.py": (SCRIPTS / "stdio.py").read_bytes()}
+    with tempfile.TemporaryDirectory(prefix="hw-scripts-") as scratch:
+        for name in ("shim", "forward", "fence"):
+            compiled, mode = Path(scratch, f"{name}.pyc"), py_compile.PycInvalidationMode.UNCHECKED_HASH
+            source = str(SCRIPTS / f"{name}.py")
+            py_compile.compile(source, cfile=str(compiled), dfile=f"{name}.py", doraise=True, invalidation_mode=mode)
+            found[compiled.name] = compiled.read_bytes()
+    return found
 
 
 def _write_all(top: Path, files: Mapping[str, bytes]) -> None:
