@@ -12,7 +12,6 @@ from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
 from heinzelwerk.errors import ConfigurationError
-from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.event import line_digest
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import Hold
@@ -164,7 +163,15 @@ class RedisStore(Wakes, Sessions, Ledger):
         count, now = rules.sealable(lines, ended, before_ms), await self.now_ms()
         forget = rules.forgettable(ended, min(before_ms, now - self._options.body_ttl_ms))
         if count and archive is not None:
-            await archive(session, lines[:count])
+            try:
+                await archive(session, lines[:count])
+            except BaseException:
+                await self._run(
+                    "seal",
+                    session.team,
+                    {"heinzel": session.heinzel, "token": token, "count": 0, "last": 0, "forget": []},
+                )
+                raise
         arguments = {"heinzel": session.heinzel, "token": token, "count": count, "last": done + count, "forget": forget}
         seal = [rules.seal_line(done + count, line_digest(lines[count - 1]), now)] if count else []
         return count if int(await self._run("seal", session.team, arguments, seal)) else 0

@@ -238,7 +238,8 @@ class MemoryStore(MemoryReading):
     def _post(self, team: TeamState, session: SessionId, mail: Mail, now: int) -> PostReply:
         state = team.sessions.get(session.heinzel)
         turn = state.turn(mail.turn) if state is not None and mail.turn is not None else None
-        if state is None or (mail.turn is not None and turn is None):
+        names_turn = mail.turn is not None or mail.kind in (MailKind.STOP, MailKind.ANSWER)
+        if state is None or (names_turn and turn is None):
             return PostReply(Posting.UNKNOWN_TURN)
         if turn is not None and turn.state.ended:
             if mail.kind in (MailKind.STOP, MailKind.ANSWER):

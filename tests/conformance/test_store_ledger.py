@@ -554,6 +554,24 @@ async def test_prune_seals_whole_turns(world: World) -> None:
     assert await world.store.prune(TEAM, before_ms=instant, archive=None) == 0
 
 
+async def test_a_full_archive_loses_nothing(world: World) -> None:
+    """An archive that cannot take the lines leaves them where they are, and the session free."""
+    holder = await world.running("manual/1")
+    await holder.end()
+    before = await world.store.spine(WEEKLY)
+
+    async def archive(session: SessionId, lines) -> None:
+        raise OSError("no space left on device")
+
+    await world.time.passes(5)
+    instant = await world.store.now_ms() + 3_600_000
+    with pytest.raises(OSError, match="no space"):
+        await world.store.prune(TEAM, before_ms=instant, archive=archive)
+    assert await world.store.spine(WEEKLY) == before
+    await world.accept("manual/2")
+    assert (await world.claim()).snapshot.chain.seq == 2
+
+
 async def test_a_held_session_is_not_pruned(world: World) -> None:
     """Sealing takes the session's lease; who works in it goes on undisturbed."""
     holder = await world.running("manual/1")

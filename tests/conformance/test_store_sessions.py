@@ -349,11 +349,12 @@ async def test_mail_to_a_turn_that_ended(world: World) -> None:
 
 
 async def test_mail_needs_a_known_turn(world: World) -> None:
-    """Mail to a session that never was, or to a turn that never was, is refused; to the session itself it arrives."""
+    """Mail to a session or turn that never was is refused, as is a stop that names no turn; to the session itself it arrives."""
     nobody = SessionId(TEAM, "nobody")
     assert (await world.store.post(nobody, Mail(id="m", kind=MailKind.STOP, turn=1))).posting is Posting.UNKNOWN_TURN
     holder = await world.running()
     assert (await world.store.post(WEEKLY, Mail(id="m", kind=MailKind.STOP, turn=7))).posting is Posting.UNKNOWN_TURN
+    assert (await world.store.post(WEEKLY, Mail(id="s", kind=MailKind.STOP))).posting is Posting.UNKNOWN_TURN
     await holder.end()
     raised = Mail(id="n", kind=MailKind.BUDGET_RAISED, data={"micros": 5, "all": True, "none": None})
     assert (await world.store.post(WEEKLY, raised)).posting is Posting.DELIVERED

@@ -9,6 +9,7 @@ if first then return first end
 local heinzel, mail = A.heinzel, blob()
 if call('SISMEMBER', B .. 'sessions', heinzel) == 0 then return { 'unknown_turn', '' } end
 if not given(A.turn) then
+  if A.kind == 'stop' or A.kind == 'answer' then return { 'unknown_turn', '' } end
   deliver(heinzel, mail, nil, nil, nil)
   return answer({ 'delivered', '' })
 end

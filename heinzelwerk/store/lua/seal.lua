@@ -15,4 +15,6 @@ for _, number in ipairs(A.forget) do
   call('HDEL', key .. ':words', number, 'x' .. number, 'e' .. number)
 end
 call('DEL', key .. ':lease')
+-- A ring in the meantime found the session held and moved it to the lease's end.
+if call('EXISTS', key .. ':mail', key .. ':inbox') > 0 then due('session:' .. A.heinzel, NOW) end
 return 1
