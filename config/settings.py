@@ -122,6 +122,7 @@ class Team(Section):
 
     source: str | None = None  # a directory, or the URL of a git repository
     branch: str = "main"  # of a git repository
+    reload: Seconds = Field(default=300.0, ge=0)  # upkeep looks for changes this often; 0: only `load` does
     timezone: TimeZone = "UTC"  # of schedules in contracts that name none
     slots: int = Field(default=50, ge=1)  # sessions of the team that run at once
     turn_usd: Dollars | None = None  # tighter than [heinzel] max_usd

@@ -87,14 +87,23 @@ async def load(
     """Check the files and make them the team's newest generation; what is broken blocks itself only."""
     advice = await skills(checkout.root)
     repository = await asyncio.to_thread(loading.read_repository, checkout.root, skills=advice.packed)
-    installed = Installed(
+    loaded = await loading.load(
+        team,
+        repository,
+        timezone=timezone,
+        source=checkout.source,
+        installed=installed(publishers, advice),
+        store=store,
+    )
+    return TeamLoad(loaded, advice.refused)
+
+
+def installed(publishers: Mapping[str, Publisher], advice: Skills) -> Installed:
+    """What contracts may name here: the publishers' actions and the repository's own skills."""
+    return Installed(
         actions={action: "write" for action in publishers if action not in planning.INTERNAL},
         skills=frozenset(entry.skill.name for entry in advice.packed),
     )
-    loaded = await loading.load(
-        team, repository, timezone=timezone, source=checkout.source, installed=installed, store=store
-    )
-    return TeamLoad(loaded, advice.refused)
 
 
 def packed(skill: Skill) -> PackedSkill:

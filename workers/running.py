@@ -23,7 +23,7 @@ from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Held, Interrupt
 from workers import log as logs
-from workers import profiles, root
+from workers import profiles, reloading, root
 from workers.keeper import LeaseKeeper
 from workers.profiles import Profile
 from workers.root import Runtime
@@ -34,6 +34,8 @@ PATIENCE = 0.6
 """The part of the grace that runs get to reach a checkpoint by themselves."""
 HEARTBEATS = 4
 """So many may be missed before a worker counts as gone."""
+UPKEEP_SWEEPS = 5
+"""In each so many sweeps' time upkeep looks whether something is due; each of its works has a period of its own."""
 _PRUNE_EVERY_MS = 86_400_000
 _START_S = 30.0
 
@@ -124,6 +126,8 @@ class Worker:
         self._runtime.bridge.go_on(self._keeper.watch(store, every_s=every.watch_every))
         self._runtime.bridge.go_on(_repeat("heartbeat", self._heartbeat, every.heartbeat_every))
         self._runtime.bridge.go_on(self._sweeping())
+        if self._profile.upkeeps:
+            self._runtime.bridge.go_on(_repeat("upkeep", self._upkeep, UPKEEP_SWEEPS * every.sweep_every))
 
     async def _sweeping(self) -> None:
         """The scan of a starting worker, then the sweep in turn with all others: a dead beat only delays."""
@@ -135,14 +139,16 @@ class Worker:
         async def look() -> None:
             if not self._draining and not self._runtime.leaving:
                 await deeds.sweep_in_turn()
-                await self._prune_daily()
 
         await _attempt("first sweep", first)
         await _repeat("sweep", look, self._settings.sweep_every)
 
-    async def _prune_daily(self) -> None:
-        store = self._runtime.works.store
-        if self._profile.upkeeps and await store.take_turns("prune", ttl_ms=_PRUNE_EVERY_MS):
+    async def _upkeep(self) -> None:
+        """What one process of the deployment does now and then: read the teams' repositories, apply the retention."""
+        if self._draining or self._runtime.leaving:
+            return
+        await reloading.reload_all(self._runtime)
+        if await self._runtime.works.store.take_turns("prune", ttl_ms=_PRUNE_EVERY_MS):
             await self._runtime.deeds.prune_all()
 
     async def _heartbeat(self) -> None:

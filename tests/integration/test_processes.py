@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from heinzelwerk.turn import TurnState
-from tests.support.deployment import CHECKOUT, SESSION, Deployment, process_of
+from tests.support.deployment import CHECKOUT, SESSION, Deployment
 from workers.root import Runtime
 
 
@@ -28,6 +28,12 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 async def team(deployment: Deployment) -> AsyncIterator[tuple]:
     async with deployment.client() as (client, runtime):
         yield client, runtime
+
+
+@pytest.fixture
+def short_leases(deployment: Deployment) -> None:
+    """For tests that wait for a lease to run out; elsewhere leases outlast a busy machine's pauses."""
+    deployment.variables["HEINZELWERK_STORE__LEASE"] = "3s"
 
 
 async def kinds(runtime: Runtime) -> list[str]:
@@ -88,7 +94,7 @@ async def test_a_doorbell_while_the_lease_is_held_loses_nothing(deployment, team
     assert len(deployment.gate.requests()) == 6
 
 
-async def test_another_worker_completes_what_a_killed_one_began(deployment, team):
+async def test_another_worker_completes_what_a_killed_one_began(deployment, team, short_leases):
     """SIGKILL with a request in flight: the lease runs out, another process goes on, one outcome."""
     client, runtime = team
     deployment.gate.close()
@@ -151,7 +157,7 @@ async def test_sigterm_hands_back_at_the_next_checkpoint(deployment, team):
     assert "turn.handed_back" in await kinds(runtime)
 
 
-async def test_a_worker_that_slept_through_its_lease_writes_nothing(deployment, team):
+async def test_a_worker_that_slept_through_its_lease_writes_nothing(deployment, team, short_leases):
     """SIGSTOP for longer than the lease, then SIGCONT: another has taken over, the sleeper's run stops, one outcome."""
     client, runtime = team
     deployment.gate.close()
@@ -177,7 +183,7 @@ async def test_a_worker_that_slept_through_its_lease_writes_nothing(deployment, 
     assert psutil.pid_exists(sleeper)
 
 
-async def test_workers_survive_the_servers_death(deployment, team):
+async def test_workers_survive_the_servers_death(deployment, team, short_leases):
     """SIGKILL of the server under running turns: the same processes go on when it is back, nothing is lost."""
     client, runtime = team
     deployment.gate.close()
@@ -274,6 +280,24 @@ async def test_an_idle_worker_ends_at_once(deployment, team):
     assert "handed back as they are" not in deployment.logs()
 
 
+async def test_upkeep_loads_a_changed_repository(deployment, team):
+    """A contract that changed on disk becomes the newest generation without anybody's command; the same one does not."""
+    _, runtime = team
+    deployment.variables["HEINZELWERK_TEAMS__CREW__RELOAD"] = "100ms"
+    deployment.start("upkeep")
+    await deployment.working(runtime, 1)
+
+    async def loaded() -> bool:
+        return "contracts loaded" in deployment.logs()
+
+    path = deployment.directory / "team" / "workflows" / "page.prose.md"
+    path.write_text(path.read_text().replace("One page", "The page"))
+    await deployment.eventually(loaded)
+    assert (await runtime.works.store.entries("crew"))["page"].title == "The page"
+    await asyncio.sleep(2.5)
+    assert (await runtime.works.store.generation("crew")).number == 2
+
+
 async def test_beat_asks_for_a_sweep_and_nothing_else(deployment, team):
     """Its one static entry puts messages without content on `upkeep`, and each of them expires."""
     _, runtime = team
@@ -338,9 +362,3 @@ async def test_a_killed_starter_leaves_nothing_alive(deployment):
         return not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
     await deployment.eventually(gone)
-
-
-def test_the_support_program_is_the_products(deployment):
-    """The tests' worker is the product's root with other ports: the same process tree, one process behind each leash."""
-    worker = deployment.start("turns")
-    assert process_of(worker).cmdline()[3:5] == ["tests.support.worker", "turns"]

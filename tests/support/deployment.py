@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
 from heinzelwerk import loading
 from heinzelwerk.client import Client
 from heinzelwerk.contract.sets import Installed
@@ -62,7 +60,7 @@ model = "{MODEL}"
 input = 1
 output = 1
 [store]
-lease = "2s"
+lease = "20s"
 ring_first = "300ms"
 ring_longest = "2s"
 [teams.{TEAM}]
@@ -94,6 +92,7 @@ class Deployment:
         self.config.write_text(settings)
         self.server = EmbeddedServer.start(directory / "server")
         self.workers: list[Leashed] = []
+        self.variables: dict[str, str] = {}  # more of the environment of workers that start from now on
 
     @property
     def environment(self) -> dict[str, str]:
@@ -104,6 +103,7 @@ class Deployment:
             "HEINZELWERK_CONFIG": str(self.config),
             "HEINZELWERK_STORE__URL": self.server.url,
             DIRECTORY: str(self.gate.directory),
+            **self.variables,
         }
 
     def start(self, profile: str, *changes: str) -> Leashed:
@@ -181,9 +181,3 @@ class Deployment:
             return found if len(found) == len(numbers) else []
 
         return await self.eventually(all_ended)
-
-
-def process_of(worker: Leashed) -> psutil.Process:
-    """The worker itself, behind its leash."""
-    (found,) = psutil.Process(worker.pid).children()
-    return found
