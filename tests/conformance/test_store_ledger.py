@@ -476,6 +476,22 @@ async def test_a_job_of_a_stopped_turn_never_starts(world: World) -> None:
     assert stored.status == "cancelled"
 
 
+async def test_words_that_come_late_end_with_the_rest(worlds) -> None:
+    """What a job or a commit stores after the turn's retention began expires with the turn's other words."""
+    world: World = await worlds(body_ttl_ms=400)
+    holder = await world.running()
+    assert holder.turn is not None
+    await holder.commit("step", jobs=(job_of(holder.turn),))
+    claimed = await world.store.claim_job(TEAM, "job-1", nonce="a", worker="h")
+    assert not isinstance(claimed, NotClaimed)
+    await holder.end(TurnState.CANCELLED, expire_bodies=(1,), after=After.KEEP)
+    end = {"status": "cancelled", "cost_micros": None, "bodies": {"handoff/job-1/result": b"r"}}
+    assert await world.store.close_job(TEAM, "job-1", token=claimed[1], **end)
+    await holder.commit("mail", bodies=(Body(1, "note", b"n"),))
+    await world.time.passes(400)
+    assert await world.store.body_names(WEEKLY, 1) == ()
+
+
 async def test_a_job_without_a_lease_can_be_closed(world: World) -> None:
     """Who stops a queued job needs no lease, because nobody holds one."""
     await queue(world)
