@@ -88,6 +88,9 @@ def _no_access(address: str, error: Exception) -> ConfigurationError:
 def _translate(address: str, error: RedisError) -> Exception:
     words = str(error) or type(error).__name__
     known = next((code for kind, code in _CODES if isinstance(error, kind)), "")
+    if "unknown command" in words and "HELLO" in words:
+        fix = "upgrade to Valkey, or to Redis 6.2 or newer, or point REDIS_URL at such a server"
+        return ConfigurationError(f"store {address}: the server is older than 6.2 ({words}); {fix}", fix=fix)
     for code, fix in _REASONS.items():
         if code == known or re.search(rf"\b{code}\b", words):
             return StoreUnavailable(f"store {address}: {words.splitlines()[0]}; {fix}", fix=fix)
