@@ -7,7 +7,7 @@ import click
 
 from heinzelwerk import errors
 from heinzelwerk.client import Client
-from heinzelwerk.effect import Decision, EffectRecord, Moved, MoveReply
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply
 from workers.cli import options
 from workers.cli.shell import Shell
 from workers.show import decisions
@@ -73,16 +73,16 @@ async def approve_command(
     """Approve a draft; code then places it, once."""
     text = _edited(edit) if edit else None
     reply = await client.approve(draft, by=by, text=text)
-    code = _decided(shell, reply, Decision.APPROVED, as_json=as_json and not wait)
-    if not wait or code:
-        return code
-    assert reply.record is not None  # noqa: S101 - a decision that was taken has its record
-    placed = await client.placed(reply.record.id)
+    if not wait or reply.moved is not Moved.DONE or reply.record is None:
+        return _decided(shell, reply, Decision.APPROVED, as_json=as_json)
+    shell.screen.note(decisions.decided(reply.record, Decision.APPROVED))
+    async with shell.patience(f"waiting for {reply.record.id} to be placed"):
+        placed = await client.placed(reply.record.id)
     if as_json:
         shell.screen.data(_as_data(MoveReply(Moved.DONE, placed)))
     else:
         shell.screen.result(decisions.ended(placed))
-    return 0 if placed.state.value == "completed" else 1
+    return 0 if placed.state is EffectState.COMPLETED else 1
 
 
 @click.command("decline")

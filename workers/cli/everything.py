@@ -8,9 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from heinzelwerk.errors import HeinzelwerkError
-from workers import profiles
+from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
+from workers import examining, profiles
 from workers.cli.loads import load_all
+from workers.doctor import Level
 from workers.server import EmbeddedServer
 from workers.supervisor import Fleet, Program
 
@@ -58,6 +59,7 @@ class Everything:
 
     def start(self) -> None:
         """The server, then the contracts, then the processes; Refused where another one holds the data directory."""
+        self._check_models()
         data = self._settings.workers.data
         self.logs.mkdir(parents=True, exist_ok=True)
         self._server = EmbeddedServer.start(data / "server", appendfsync=self._settings.store.appendfsync)
@@ -67,6 +69,12 @@ class Everything:
         self._load()
         self._fleet = Fleet(self._programs(), note=self._note, leave_with_parent=self._leave_with_parent)
         self._fleet.start()
+
+    def _check_models(self) -> None:
+        """A model that cannot run is said before anything is started, not by a failed turn an hour later."""
+        for found in examining.models(self._settings):
+            if found.level is Level.DOWN:
+                raise ConfigurationError(found.what, fix=found.fix)
 
     def _load(self) -> None:
         try:

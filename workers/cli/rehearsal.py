@@ -118,6 +118,7 @@ async def prepare(file: Path, works: Works) -> Trial:
             diagnostics=tuple(str(found) for found in reading.diagnostics),
             fix=f"`heinzelwerk check {file}` says how to correct each",
         )
+    works.engine.pins(reading.contract)  # a model that cannot run is an operator's error, said before anything starts
     skills = await repositories.skills(file.parent.parent)
     repository = Repository((reading,), {reading.sha256: data}, skills.packed)
     await loading.load(

@@ -46,7 +46,8 @@ class Shell:
                 loaded = sources.load(self.config)
             except sources.BadSettings as bad:
                 raise errors.ConfigurationError(
-                    "these settings cannot be used:\n" + "\n".join(_fault(fault) for fault in bad.faults)
+                    "these settings cannot be used:\n" + "\n".join(_fault(fault) for fault in bad.faults),
+                    fix="correct each at the place that is named; config/heinzelwerk.example.toml shows every key",
                 ) from bad
             self._settings, self.config_file = loaded.settings, loaded.file
         return self._settings

@@ -75,10 +75,11 @@ class Screen:
 
     def problem(self, message: str, *, fix: str = "", details: Iterable[str] = ()) -> None:
         """Say what failed, where and why, and what to do about it."""
-        self.err.print(Text.assemble(("error: ", "bold red"), ink(message)), soft_wrap=True)
+        said = message.removesuffix(fix).rstrip(" :;,.") if fix and message.endswith(fix) else message
+        self.err.print(Text.assemble(("error: ", "bold red"), ink(said)), soft_wrap=True)
         for detail in details:
             self.err.print(ink(f"  {line(detail)}"), soft_wrap=True)
-        if fix and fix not in message:
+        if fix:
             self.err.print(Text.assemble(("  fix: ", "bold"), ink(fix)), soft_wrap=True)
 
 

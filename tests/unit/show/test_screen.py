@@ -79,7 +79,7 @@ def test_an_error_names_its_fix_once() -> None:
     shown.problem("no server", fix="start one")
     shown.problem("no server: start one", fix="start one")
     assert out.getvalue() == ""
-    assert err.getvalue() == "error: no server\n  fix: start one\nerror: no server: start one\n"
+    assert err.getvalue() == "error: no server\n  fix: start one\n" * 2
 
 
 def test_a_diff_shows_what_changes_and_how_much() -> None:
