@@ -89,7 +89,7 @@ class LeaseKeeper:
             self._kept[held.hold.token] = _Kept(held, renewed=now, ends=now + self._longest_s)
             leaving = self._leaving
         if leaving:
-            held.interrupt(Interrupt.HAND_BACK)
+            _tell(held, Interrupt.HAND_BACK)
 
     def forget(self, held: Held) -> None:
         """Stop renewing this one."""
@@ -106,7 +106,7 @@ class LeaseKeeper:
         with self._lock:
             self._leaving = True
         for held in self.holding():
-            held.interrupt(Interrupt.HAND_BACK)
+            _tell(held, Interrupt.HAND_BACK)
 
     def holding(self) -> tuple[Held, ...]:
         """Whoever holds a lease now."""
@@ -141,7 +141,7 @@ class LeaseKeeper:
             running = getattr(holders[session], "running", None)
             stops = [one for one in mail if one.kind is MailKind.STOP]
             if any(running is None or one.turn in (None, running) for one in stops):
-                holders[session].interrupt(Interrupt.STOPPED)
+                _tell(holders[session], Interrupt.STOPPED)
 
     def _renew(self, alive: list[_Kept]) -> None:
         begun = self._monotonic()
@@ -160,7 +160,7 @@ class LeaseKeeper:
             log.warning(
                 "lease lost", kind=one.held.hold.kind, team=one.held.hold.team, name=one.held.hold.name, why=why
             )
-            one.held.interrupt(Interrupt.LOST)
+            _tell(one.held, Interrupt.LOST)
 
     def _serve(self) -> None:
         every = min(0.5, self._lease_s / 10)
@@ -169,6 +169,14 @@ class LeaseKeeper:
                 self.look()
             except Exception:  # the keeper must not die: without it every lease of the process runs out
                 log.exception("keeper failed")
+
+
+def _tell(held: Held, why: Interrupt) -> None:
+    """Interrupt one holder; one that fails to take it must not keep the others from being told."""
+    try:
+        held.interrupt(why)
+    except Exception:
+        log.exception("holder could not be interrupted", kind=held.hold.kind, name=held.hold.name, why=why.value)
 
 
 def _session(hold: Hold) -> SessionId:

@@ -102,6 +102,17 @@ def test_without_the_store_holders_stop_before_the_lease_ends():
     assert world.keeper.holding() == ()
 
 
+def test_a_holder_that_cannot_be_told_keeps_nobody_from_being_told():
+    """An interrupt that raises is logged; the next holder is interrupted all the same."""
+    world = World()
+    deaf, other = world.hold("a"), world.hold("b")
+    deaf.interrupt = lambda why: (_ for _ in ()).throw(RuntimeError("loop closed"))
+    world.renewals.away = True
+    world.pass_(13.0)
+    assert other.told == [Interrupt.LOST]
+    assert world.keeper.holding() == ()
+
+
 def test_a_store_that_comes_back_in_time_is_enough():
     """An outage shorter than the lease costs nothing."""
     world = World()
