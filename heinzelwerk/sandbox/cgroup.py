@@ -48,8 +48,9 @@ class Group:
 
 def open_group(parent: Path, name: str, limits: Limits) -> Group | None:
     """Make the run's group below `parent` with the limits whose controllers are delegated; None: not possible."""
-    path = parent / f"handoff-{name}"
+    path = parent / f"handoff-{os.getpid()}-{name}"  # other directories of runs may know the same run ids
     try:
+        Group(path, ()).remove()  # left by a worker that had this pid
         path.mkdir()
     except OSError:
         return None

@@ -8,7 +8,6 @@ Source: facts/coding_agents.md 7.5.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heinzelwerk.sandbox import collect
+from heinzelwerk.sandbox import cgroup, collect
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,9 @@ def claim(directory: Path) -> int:
         os.close(held)
 
 
-def note(held: int, *, child: int, cgroup: Path | None = None) -> None:
-    """Write down the sandbox's outermost process, for whoever finds this record without its worker."""
-    record = {**_here(), "child": _identity(child), "cgroup": None if cgroup is None else str(cgroup)}
+def note(held: int, *, child: int, group: Path | None = None) -> None:
+    """Write down the sandbox's outermost process and its cgroup, for whoever finds this record without its worker."""
+    record = {**_here(), "child": _identity(child), "cgroup": None if group is None else str(group)}
     os.ftruncate(held, 0)
     os.pwrite(held, json.dumps(record).encode(), 0)
 
@@ -94,9 +93,9 @@ def _clear(path: Path, record: dict[str, Any]) -> Cleared:
 def _kill(record: dict[str, Any]) -> bool:
     group = record.get("cgroup")
     if isinstance(group, str):
-        with contextlib.suppress(OSError):
-            Path(group, "cgroup.kill").write_text("1", encoding="ascii")
-            Path(group).rmdir()
+        left = cgroup.Group(Path(group), ())
+        left.kill()
+        left.remove()
     child = record.get("child")
     if not isinstance(child, dict) or not isinstance(child.get("pid"), int) or child != _identity(child["pid"]):
         return False

@@ -199,7 +199,7 @@ class Run:
             useful = self.place.backend.name != "bubblewrap" or cgroup.bounds(parent)
             self.group = cgroup.open_group(parent, self.place.run_id, self.spec.limits) if useful else None
         path = None if self.group is None else self.group.path
-        leftovers.note(self.place.record, child=pid, cgroup=path)
+        leftovers.note(self.place.record, child=pid, group=path)
         if self.group is not None:
             waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.watch.ready.wait()), self.child.ended]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
