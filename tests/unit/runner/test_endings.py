@@ -14,6 +14,7 @@ from heinzelwerk.runner import ending
 from heinzelwerk.runner.ending import READERS, RunEnd, parse_transcript
 from heinzelwerk.runner.meter import ProxyReport
 from heinzelwerk.runner.reading import Reading
+from tests.support.patience import patient
 
 TRANSCRIPTS = Path(__file__).parents[2] / "data" / "transcripts"
 AGENTS = sorted(READERS)
@@ -425,6 +426,7 @@ def bent_lines(draw: st.DrawFn) -> bytes:
     return json.dumps(event).encode()
 
 
+@patient
 @given(
     st.sampled_from(AGENTS),
     st.lists(st.binary(max_size=200) | bent_lines(), max_size=6),

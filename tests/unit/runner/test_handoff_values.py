@@ -22,6 +22,7 @@ from heinzelwerk.handoff import (
     Status,
     Usage,
 )
+from tests.support.patience import patient
 
 KEYS = (
     "status report detail fix warnings agent sandbox model turns tool_calls usage usage_source cost_usd cost_source "
@@ -193,6 +194,7 @@ def test_limits_that_make_no_sense_are_errors(bad: dict[str, object]) -> None:
         Limits(**bad)  # type: ignore[arg-type]
 
 
+@patient
 @given(
     st.text(max_size=300),
     st.text(max_size=300),

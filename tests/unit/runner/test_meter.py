@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from heinzelwerk.handoff import Usage
 from heinzelwerk.runner.meter import AnswerMeter, Meter, Metered, Wire
+from tests.support.patience import patient
 
 WIRES: tuple[Wire, ...] = ("anthropic-messages", "openai-responses", "openai-chat")
 ONE = Metered(usage=Usage(input=1), estimated=False, reported_usd=None)
@@ -68,6 +69,7 @@ def test_a_whole_answer_without_usage_is_estimated() -> None:
     assert found.usage.output >= 100
 
 
+@patient
 @given(st.sampled_from(WIRES), st.booleans(), st.lists(st.binary(max_size=200), max_size=5), st.integers(0, 1 << 20))
 def test_any_bytes_are_metered(wire: Wire, streaming: bool, chunks: list[bytes], request_bytes: int) -> None:
     """No answer breaks the meter, and no figure is negative."""
@@ -78,6 +80,7 @@ def test_any_bytes_are_metered(wire: Wire, streaming: bool, chunks: list[bytes],
     assert min(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning) >= 0
 
 
+@patient
 @given(
     st.sampled_from(WIRES),
     st.recursive(

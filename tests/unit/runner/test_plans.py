@@ -27,6 +27,7 @@ from heinzelwerk.runner.command import PLACEHOLDERS, Command, fill
 from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.pi import Pi
 from heinzelwerk.sandbox.spec import InsidePath, Layout
+from tests.support.patience import patient
 
 LAYOUT = Layout(
     work=InsidePath("/handoff/work"),
@@ -206,6 +207,7 @@ def test_settings_do_not_print_the_key() -> None:
     assert ACCESS.key not in repr(RunnerSettings(runner="pi", access=ACCESS))
 
 
+@patient
 @given(st.text())
 def test_toml_strings_come_back(text: str) -> None:
     """Any text that can be encoded survives the way through a TOML file."""

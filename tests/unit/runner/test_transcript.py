@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from heinzelwerk.handoff import sha256
 from heinzelwerk.runner.transcript import LINE_BYTES, Transcript, assemble, lean_pi, scrubber, short_line
+from tests.support.patience import patient
 
 CAP = 8192
 AS_IT_IS = scrubber(secrets=(), paths={})
@@ -111,6 +112,7 @@ def test_pi_repeats_are_dropped() -> None:
     assert json.loads(system or b"") == {"type": "message_end", "message": {"role": "system"}}
 
 
+@patient
 @given(st.lists(st.binary(max_size=300).filter(lambda line: b"\n" not in line), max_size=60))
 def test_any_bytes_are_kept_within_the_cap(tmp_path_factory: pytest.TempPathFactory, printed: list[bytes]) -> None:
     """Whatever is printed, the cap holds and the last line is there."""
