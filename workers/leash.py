@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 def _watch(command_pid: int, woken: int, grace_s: float) -> int:
     watched, kill_at = [0, woken], float("inf")
-    while not _ended(command_pid):
+    while (status := _ended(command_pid)) is None:
         ready, _, _ = select.select(watched, [], [], 0.5 if kill_at < float("inf") else None)
         if woken in ready:
             os.read(woken, 4096)
@@ -46,12 +46,24 @@ def _watch(command_pid: int, woken: int, grace_s: float) -> int:
             _send(command_pid, signal.SIGTERM)
         if time.monotonic() >= kill_at:
             _send(-command_pid, signal.SIGKILL)
-    _send(-command_pid, signal.SIGKILL)  # what it left behind in its group; it is not reaped yet, so the number is ours
-    return _exit_code(os.waitpid(command_pid, 0)[1])
+    return _exit_code(status)
 
 
-def _ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _ended(pid: int) -> int | None:
+    """The status of a command that has ended, None while it runs; what it left behind in its group is killed.
+
+    Looked at before it is reaped, the group's number is still its own. Python has no waitid on macOS before 3.13.
+    """
+    if hasattr(os, "waitid"):
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        _send(-pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    if not ended:
+        return None
+    _send(-pid, signal.SIGKILL)
+    return status
 
 
 def _exit_code(status: int) -> int:
