@@ -100,7 +100,6 @@ class Heinzel(Section):
     history_tokens: int = Field(default=12_000, ge=500)  # earlier turns in the instructions
     request_timeout: Seconds = Field(default=120.0, gt=0)
     tool_timeout: Seconds = Field(default=60.0, gt=0)
-    in_flight: int = Field(default=32, ge=1)  # requests to one provider at the same time
     turns_an_hour: int = Field(default=60, ge=1)  # of one Heinzelmännchen: loops through the world end here
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from config import settings as settings_module
 from config import sources
 from config.settings import Settings
 from config.sources import BadSettings
@@ -166,3 +167,31 @@ def test_the_starter_file_loads_and_shows_the_defaults(tmp_path):
     uncommented = re.sub(r"^# (?=[a-z_]+ = |\[)", "", text, flags=re.MULTILINE)
     tomllib.loads(uncommented)
     assert load(tmp_path, uncommented).settings.handoff.runners["claude"].agent == "claude-code"
+
+
+def test_every_setting_is_described():
+    """docs/operations.md has a row for each key, under its table's heading, and none for one that does not exist."""
+    text = (sources.EXAMPLE.parents[1] / "docs" / "operations.md").read_text()
+    described = {
+        heading: set(re.findall(r"^\| `([a-z_]+)` \|", part, re.MULTILINE))
+        for heading, part in re.findall(r"\*\*`\[([^`]+)\]`\*\*\n(.*?)(?=\n\*\*`|\Z)", text, re.DOTALL)
+    }
+    tables = {
+        "heinzel": settings_module.Heinzel,
+        "heinzel.prices.<model>": settings_module.Price,
+        "store": settings_module.Store,
+        "teams.<name>": settings_module.Team,
+        "code-host": settings_module.CodeHost,
+        "documents": settings_module.Documents,
+        "effects": settings_module.Effects,
+        "effects.unattended[]": settings_module.Unattended,
+        "handoff": settings_module.Handoff,
+        "handoff.runners.<name>": settings_module.RunnerSettings,
+        "notices": settings_module.Notices,
+        "workers": settings_module.Workers,
+        "retention": settings_module.Retention,
+    }
+    assert described == {heading: set(table.model_fields) for heading, table in tables.items()}
+    assert {name.replace("_", "-") for name in Settings.model_fields} - {"keys"} == {
+        name.split(".")[0] for name in tables
+    }
