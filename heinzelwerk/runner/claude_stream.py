@@ -33,10 +33,10 @@ class ClaudeReader:
         return self._result is not None
 
     def feed(self, line: bytes, stream: Stream = "stdout") -> None:
-        """Take one line; only events on stdout mean anything."""
+        """Take one line: an event on stdout, or a complaint on either stream."""
         event = lines.event(line) if stream == "stdout" else None
         if event is None:
-            self._note_stderr(line, stream)
+            self._trouble = lines.complaint(line) or self._trouble
             return
         match event.get("type"):
             case "system":
@@ -49,10 +49,6 @@ class ClaudeReader:
                 self._result = event
                 for denial in lines.objects(event.get("permission_denials")):
                     self._tools.denied(lines.text(denial.get("tool_use_id")))
-
-    def _note_stderr(self, line: bytes, stream: Stream) -> None:
-        if stream == "stderr" and line.startswith(b"error:"):
-            self._trouble = line.decode("utf-8", "replace").strip()
 
     def _system(self, event: dict[str, Any]) -> None:
         match event.get("subtype"):

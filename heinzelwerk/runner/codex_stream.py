@@ -36,11 +36,11 @@ class CodexReader:
         if stream == "stderr":
             if any(mark in line for mark in _NESTED_ON_STDERR):
                 self._flaw = _NESTED_SANDBOX
-            elif not self._trouble and line.lower().startswith(b"error"):
-                self._trouble = line.decode("utf-8", "replace").strip()
+            self._trouble = self._trouble or lines.complaint(line)
             return
         event = lines.event(line)
         if event is None:
+            self._trouble = self._trouble or lines.complaint(line)
             return
         match event.get("type"):
             case "turn.started":

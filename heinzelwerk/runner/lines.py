@@ -17,6 +17,12 @@ def event(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def complaint(line: bytes) -> str:
+    """What a line that is no event says went wrong, as command line tools say it, or nothing."""
+    told = line.strip()
+    return told[:500].decode("utf-8", "replace") if told[:5].lower() == b"error" else ""
+
+
 def mapping(value: object) -> dict[str, Any]:
     """The object, or an empty one."""
     return value if isinstance(value, dict) else {}

@@ -23,6 +23,7 @@ class PiReader:
         self._text = ""
         self._earlier_text = ""
         self._error = ""
+        self._complaint = ""
         self._model: str | None = None
         self._turns = 0
         self._usage: Usage | None = None
@@ -34,9 +35,10 @@ class PiReader:
         return self._settled
 
     def feed(self, line: bytes, stream: Stream = "stdout") -> None:
-        """Take one line; only events on stdout mean anything."""
+        """Take one line: an event on stdout, or a complaint on either stream."""
         event = lines.event(line) if stream == "stdout" else None
         if event is None:
+            self._complaint = lines.complaint(line) or self._complaint
             return
         match event.get("type"):
             case "turn_start":
@@ -87,7 +89,7 @@ class PiReader:
         return Reading(
             final=final,
             text=self._text if final == "success" else self._text or self._earlier_text,
-            trouble="" if final == "success" else self._error or self._unfinished(),
+            trouble="" if final == "success" else self._error or self._complaint or self._unfinished(),
             api_status=int(status.group(1)) if status else None,
             model=self._model,
             turns=self._turns or None,

@@ -376,6 +376,17 @@ def test_a_setup_failure_is_failed_with_the_sandbox_words() -> None:
     assert verdict.fix
 
 
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "pi"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_complaint_before_the_first_event_is_passed_on(agent: str, stream: Any) -> None:
+    """An agent that does not start says why in one line that is no event; the result repeats it."""
+    reader = READERS[agent]()
+    reader.feed(b"error: unknown option '--restricted'\n", stream)
+    verdict = ending.decide(reader.reading(), RunEnd(exit_code=1), None)
+    assert verdict.status is Status.FAILED
+    assert "unknown option '--restricted'" in verdict.why
+
+
 LINES = [line for path in sorted(TRANSCRIPTS.glob("*.jsonl")) for line in path.read_bytes().split(b"\n") if line]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
