@@ -82,6 +82,11 @@ class _Model:
     report: Callable[[], ProxyReport | None] = field(default=lambda: None)
     turned_away: Callable[[], Sequence[str]] = field(default=tuple)
 
+    def cut(self) -> bool:
+        """Whether a request was refused for the run's limits."""
+        report = self.report()
+        return report is not None and report.cut is not None
+
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
@@ -130,19 +135,21 @@ class Attempt:
             on_event(scrub(line).decode("utf-8", "replace"))
 
         try:
-            async with self._model(place, plan, watcher) as model, self._tools(place, watcher) as tools_socket:
-                async with watcher.watch(
-                    stop, cut=lambda: (report := model.report()) is not None and report.cut is not None
-                ):
-                    ended = await sandbox.run(
-                        self._spec(plan, model.socket, tools_socket),
-                        place,
-                        on_line=on_line,
-                        stop=watcher.halt,
-                        now=self.house.wall_s,
-                        activity=lambda: watcher.last_traffic,
-                    )
-                return self._result(plan, reader.reading(), watcher, ended, model, transcript)
+            async with (
+                self._model(place, plan, watcher) as model,
+                self._tools(place, watcher) as tools_socket,
+                watcher.watch(stop, cut=model.cut),
+            ):
+                ended = await sandbox.run(
+                    self._spec(plan, model.socket, tools_socket),
+                    place,
+                    on_line=on_line,
+                    stop=watcher.halt,
+                    now=self.house.wall_s,
+                    activity=lambda: watcher.last_traffic,
+                )
+            # Only now: an answer that was cut by the end of the run is booked when the proxy has let go of it.
+            return self._result(plan, reader.reading(), watcher, ended, model, transcript)
         finally:
             transcript.stop()
 

@@ -171,6 +171,8 @@ def warnings(reading: Reading, end: RunEnd, proxy: ProxyReport | None) -> tuple[
         found.append(f"{denied} of {calls} tool calls were not allowed.")
     if proxy is not None and proxy.estimated:
         found.append(f"{proxy.estimated} answers were cut before they named their usage; it was estimated.")
+    if proxy is not None and proxy.unanswered:
+        found.append(f"{proxy.unanswered} requests had no answer yet when it ended; they may have been billed.")
     if proxy is not None and proxy.cost_usd is None:
         found.append("The model has no price; its cost was counted at the cap.")
     if proxy is not None and proxy.turned_away:

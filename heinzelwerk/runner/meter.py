@@ -40,6 +40,8 @@ class ProxyReport:
     """The limit for which a request was answered 402, if one was."""
     estimated: int = 0
     """Answers without a usage of their own (cut streams), counted by their length."""
+    unanswered: int = 0
+    """Requests that were sent and had no answer when the run ended: they may have been billed."""
     turned_away: tuple[str, ...] = ()
     """Requests outside the allow-list, as `METHOD path: reason`, the first few."""
 
@@ -72,6 +74,9 @@ class AnswerMeter:
             self._buffer += chunk[: max(0, _BODY_CAP - len(self._buffer))]
             return
         self._buffer += chunk
+        if b"\n" not in chunk:  # a long line is put together once, not looked at again with every piece of it
+            self._drop_overlong()
+            return
         *whole, rest = bytes(self._buffer).split(b"\n")
         self._buffer = bytearray(rest)
         for line in whole:
@@ -79,6 +84,9 @@ class AnswerMeter:
                 self._overlong = False  # the tail of a line that was dropped
                 continue
             self._line(line.strip())
+        self._drop_overlong()
+
+    def _drop_overlong(self) -> None:
         if len(self._buffer) > _LINE_CAP:
             self._buffer.clear()
             self._overlong = True
@@ -176,6 +184,7 @@ class Meter:
         self._max_usd = max_usd
         self._max_requests = max_requests
         self._requests = 0
+        self._answered = 0
         self._estimated = 0
         self._usage = Usage()
         self._cost = Decimal(0)
@@ -192,6 +201,10 @@ class Meter:
         if self._cut is None:
             self._requests += 1
         return self._cut
+
+    def answered(self) -> None:
+        """An admitted request has an answer, or surely gets none."""
+        self._answered += 1
 
     def add(self, model: str, metered: Metered) -> None:
         """Book one answer."""
@@ -216,5 +229,6 @@ class Meter:
             cost_usd=None if self._unpriced else self._cost,
             cut=self._cut,
             estimated=self._estimated,
+            unanswered=self._requests - self._answered,
             turned_away=tuple(self._turned_away),
         )

@@ -131,14 +131,20 @@ class MeteringProxy:
         try:
             upstream = await self._client.send(outgoing, stream=True)
         except httpx.HTTPError as problem:
+            self._note_answer(path)
             # The class alone: a message of the client can name hosts and addresses of the operator's network.
             return _error(502, "api_error", f"the model could not be reached: {type(problem).__name__}")
+        self._note_answer(path)
         meter = None
         if path not in _FREE and upstream.is_success:
             streaming = upstream.headers.get("content-type", "").startswith("text/event-stream")
             meter = AnswerMeter(WIRES[path], streaming=streaming, request_bytes=len(body))
         headers = {name: value for name, value in upstream.headers.items() if name not in _RESPONSE_DROPPED}
         return _Passed(self._stream(upstream, meter, model), status_code=upstream.status_code, headers=headers)
+
+    def _note_answer(self, path: str) -> None:
+        if path not in _FREE:
+            self._meter.answered()
 
     def _headers(self, request: Request) -> dict[str, str]:
         kept = {

@@ -57,6 +57,8 @@ class Answer:
     """Accept the request and never answer."""
     cut_after: int | None = None
     """Send this many stream events and then drop the connection."""
+    stall_after: int | None = None
+    """Send this many stream events and then nothing more."""
     packed: bool = False
     """Send the answer as gzip whatever the client accepts."""
     usage: bool = True
@@ -175,6 +177,8 @@ def _packed(chunks: list[bytes], kind: str, answer: Answer) -> Response:
         return Response(gzip.compress(b"".join(chunks)), headers={**headers, "content-encoding": "gzip"})
     if answer.cut_after is not None:
         return _Cut(_each(chunks, cut=True), headers=headers)
+    if answer.stall_after is not None:
+        return StreamingResponse(_each(chunks[: answer.stall_after], stall=True), headers=headers)
     return StreamingResponse(_each(chunks), headers=headers)
 
 
@@ -190,10 +194,12 @@ class _Cut(StreamingResponse):
             return
 
 
-async def _each(chunks: list[bytes], *, cut: bool = False) -> AsyncIterator[bytes]:
+async def _each(chunks: list[bytes], *, cut: bool = False, stall: bool = False) -> AsyncIterator[bytes]:
     for chunk in chunks:
         yield chunk
         await asyncio.sleep(0)
+    if stall:
+        await asyncio.Event().wait()
     if cut:
         raise _Broken
 

@@ -17,7 +17,7 @@ from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import runner_for
 from heinzelwerk.runner.transcript import assemble
 from heinzelwerk.sandbox.spec import Backend, BackendName, Refusal
-from tests.support.fake_model import fake_model, says
+from tests.support.fake_model import HANG, Answer, fake_model, says
 from tests.support.handoff_house import PYTHON, real_house
 
 KEY = "the-real-model-key"
@@ -153,6 +153,32 @@ async def test_a_stop_and_a_timeout_end_it(backend: BackendName, tmp_path: Path)
     assert (late.status, late.report) == (Status.TIMEOUT, None)
     silent = await run_script(script, tmp_path / "c", backend=backend, limits={"idle_s": 1.5})
     assert silent.status is Status.TIMEOUT
+
+
+STREAM = ASK_MODEL.replace("'messages': []", "'messages': [], 'stream': True").replace(
+    "return json.load(urllib.request.urlopen(request))['content'][0]['text']",
+    "[print(line, flush=True) for line in urllib.request.urlopen(request)]",
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "warning"), [(Answer(text="word " * 200, stall_after=3), "estimated"), (HANG, "billed")]
+)
+async def test_what_was_under_way_at_a_stop_is_booked_or_said(answer: Answer, warning: str, tmp_path: Path) -> None:
+    """An answer that was cut by the stop costs what came of it; a request without an answer is named."""
+    async with fake_model([answer], key=KEY) as model:
+        settings = {"command": WITH_MODEL, "model": "m", "access": ModelAccess(base_url=model.url, key=KEY)}
+        lines: list[str] = []
+
+        def stop() -> bool:
+            return "content_block_delta" in str(lines) if answer.stall_after else bool(model.asked)
+
+        result = await run_script(STREAM + "ask()", tmp_path, settings=settings, stop=stop, on_event=lines.append)
+    assert result.status is Status.CANCELLED
+    assert any(warning in found for found in result.warnings)
+    if answer.stall_after:
+        assert (result.usage.input, result.cost_usd) == (1200, Decimal("0.01"))
+        assert result.usage.output >= 250
 
 
 async def test_a_failing_command_says_its_last_words(tmp_path: Path) -> None:
