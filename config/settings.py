@@ -127,6 +127,8 @@ class Team(Section):
     turn_usd: Dollars | None = None  # tighter than [heinzel] max_usd
     session_day_usd: Dollars | None = None
     day_usd: Dollars | None = Decimal(50)  # the whole team in one UTC day
+    roles: tuple[str, ...] = ()  # what the team is, for skills that say which roles they are for
+    asset_types: tuple[str, ...] = ()  # what its contracts are about, for skills that say which assets they are for
 
     @model_validator(mode="after")
     def _source_is_a_place(self, info: ValidationInfo) -> Team:
@@ -140,6 +142,13 @@ class Team(Section):
         return self.source is not None and bool(re.match(r"[a-z+]+://|[^/\s]+@[^/\s]+:", self.source))
 
 
+class Skills(Section):
+    """`[skills]`: advice that every team's turns get beside the skills of its own repository."""
+
+    directories: tuple[AnchoredPath, ...] = ()  # each holds <name>/SKILL.md; these win over a team's of the same name
+    packages: tuple[str, ...] = ()  # installed packages with a directory `skills`; a team's of the same name wins
+
+
 class CodeHost(Section):
     """`[code-host]`: the git repositories that contracts may read, by the name that they use for it."""
 
@@ -150,6 +159,24 @@ class Documents(Section):
     """`[documents]`: the directory of Markdown files that drafts are placed in; None: there is none."""
 
     directory: AnchoredPath | None = None
+
+
+class EventSource(Section):
+    """`[events.sources.<name>]`: who may post events, and how they sign them."""
+
+    scheme: Literal["github", "slack"]  # whose signatures: X-Hub-Signature-256, or X-Slack-Signature with a time
+    secret: SecretStr = Field(min_length=16)  # what they sign with; better as a secret file
+    team: Name | None = None  # whose Heinzelmännchen they wake; None: the only team's
+
+
+class Events(Section):
+    """`[events]`: the receiver of webhooks. Its events wake the contracts that declare `hz.on: [event.<name>]`."""
+
+    address: str = "127.0.0.1"  # beyond loopback it listens only with a source that signs
+    port: int = Field(default=8787, ge=0, le=65535)
+    largest: int = Field(default=262_144, ge=1024, le=1_048_576)  # bytes of one delivery; more is answered 413
+    replay: Seconds = Field(default=300.0, gt=0)  # a signed time older or newer than this is refused
+    sources: dict[Name, EventSource] = Field(default_factory=dict)  # the name is part of the wakes' keys
 
 
 class Unattended(Section):
@@ -258,9 +285,11 @@ class Settings(Section):
     heinzel: Heinzel = Heinzel()
     store: Store = Store()
     teams: dict[Name, Team] = Field(default_factory=dict)
+    skills: Skills = Skills()
     code_host: CodeHost = Field(default_factory=CodeHost)
     documents: Documents = Documents()
     effects: Effects = Effects()
+    events: Events = Events()
     handoff: Handoff = Handoff()
     notices: Notices = Notices()
     workers: Workers = Workers()
@@ -279,7 +308,8 @@ class Settings(Section):
 
     def secrets(self) -> tuple[str, ...]:
         """Every secret value in here, longest first: what is redacted wherever text leaves a program."""
-        kept = (*self.keys.values(), self.notices.webhook, self.notices.smtp_password)
+        senders = (source.secret for source in self.events.sources.values())
+        kept = (*self.keys.values(), *senders, self.notices.webhook, self.notices.smtp_password)
         urls = (self.store.url, self.store.broker_url, self.heinzel.base_url)
         found = [secret.get_secret_value() for secret in kept if secret is not None]
         found += [password for url in urls if url and (password := urlsplit(url).password)]

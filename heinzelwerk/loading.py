@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from heinzelwerk import admission, contract, ids, planning, skilling
+from heinzelwerk import admission, contract, errors, ids, planning, skilling
 from heinzelwerk.contract import Contract, Reading, directory, sets
 from heinzelwerk.contract.diagnostic import Severity
 from heinzelwerk.contract.sets import Installed, SetReport
 from heinzelwerk.generation import ContractEntry, Generation, LoadReply, Publishing
 from heinzelwerk.schedule import Schedule
-from heinzelwerk.skilling import PackedSkill
+from heinzelwerk.skill import Skill
 
 if TYPE_CHECKING:
     from heinzelwerk.ports import Store
@@ -35,16 +35,22 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A team's repository as it was read: the contracts' readings with their bytes, and its skills."""
+    """A team's repository as it was read: the contracts' readings with their bytes, and the skills that count."""
 
     readings: tuple[Reading, ...]
     texts: Mapping[str, bytes]  # sha256:<hex> -> the bytes of a contract file
-    skills: tuple[PackedSkill, ...] = ()
+    skills: tuple[Skill, ...] = ()
 
 
-def read_repository(root: Path, *, skills: Sequence[PackedSkill] = ()) -> Repository:
-    """Read `<root>/workflows/*.prose.md`; no symbolic link is followed, one bad file never hides the others."""
+def read_repository(root: Path, *, skills: Iterable[Skill] = ()) -> Repository:
+    """Read `<root>/workflows/*.prose.md`; no symbolic link is followed, one bad file never hides the others.
+
+    Refused where the directory itself cannot be read: taken for an empty one it would put the whole team to sleep.
+    """
     readings = directory.read_directory(root / WORKFLOWS)
+    unread = next((found for found in readings if Path(found.file) == root / WORKFLOWS), None)
+    if unread is not None:
+        raise errors.Refused(f"{root / WORKFLOWS}: {unread.diagnostics[0].message}", fix=unread.diagnostics[0].hint)
     texts: dict[str, bytes] = {}
     kept = []
     for found in readings:
@@ -64,8 +70,8 @@ def generation_of(
 ) -> tuple[Generation, SetReport]:
     """The generation that a repository makes, and everything that is wrong with its contracts."""
     report = sets.check_set(repository.readings, installed=installed)
-    entries = {reading.name: _entry(reading, timezone) for reading in report.readings if _has_identity(reading)}
-    packed = {entry.skill.name: skilling.pack(entry) for entry in repository.skills}
+    entries = {reading.name: _entry(reading, timezone) for reading in report.readings}
+    packed = {entry.name: skilling.pack(entry) for entry in repository.skills}
     texts = dict(repository.texts)
     names: dict[str, str] = {}
     for name, data in packed.items():
@@ -97,10 +103,6 @@ async def load(
         broken=[entry.broken[0] for entry in generation.entries.values() if entry.broken],
     )
     return Loaded(reply, report)
-
-
-def _has_identity(reading: Reading) -> bool:
-    return bool(reading.sha256)
 
 
 def _entry(reading: Reading, timezone: str) -> ContractEntry:

@@ -46,20 +46,14 @@ _SECRET = re.compile(
 
 
 class Layer(IntEnum):
-    """Where a skill comes from, general to specific; a more specific one wins. Organisation and site are peers."""
+    """Where a skill comes from, general to specific; of one name the most specific counts.
 
-    PLUGIN = 0
-    CORE = 1
-    COMPANY = 2
-    ORG = 3
-    SITE = 4
-    TEAM = 5
-    PERSONAL = 6
+    Installed packages that the operator names, the team's repository, the operator's own directories.
+    """
 
-    @property
-    def rank(self) -> int:
-        """The layer's place in precedence; ORG and SITE share one."""
-        return Layer.ORG.value if self is Layer.SITE else self.value
+    PACKAGE = 0
+    TEAM = 1
+    OPERATOR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,15 +295,15 @@ class Resolved:
 
 
 def resolve(offered: Iterable[Skill]) -> Resolved:
-    """For each name the most specific skill. An organisation and a site that differ, with nothing above them: neither."""
+    """For each name the most specific skill. Two of one layer that differ, with nothing above them: neither."""
     by_name: dict[str, list[Skill]] = {}
     for skill in offered:
         by_name.setdefault(skill.name, []).append(skill)
     winners: list[Skill] = []
     disputed: list[str] = []
     for name, skills in by_name.items():
-        top = max(skill.layer.rank for skill in skills)
-        candidates = [skill for skill in skills if skill.layer.rank == top]
+        top = max(skill.layer for skill in skills)
+        candidates = [skill for skill in skills if skill.layer == top]
         if len({skill.fingerprint for skill in candidates}) > 1:
             disputed.append(name)
         else:

@@ -1,44 +1,47 @@
-"""Skills of a turn: which of the loaded ones apply to a contract, and how they travel in store and body."""
+"""Skills of a turn: how a generation and a turn's body keep them, and which of the loaded ones a contract gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from heinzelwerk import errors
+from heinzelwerk import errors, skill
 from heinzelwerk.opening import SkillText
+from heinzelwerk.skill import MAIN_FILE, Layer, Refusal, Resolved, Skill
 
 if TYPE_CHECKING:
     from heinzelwerk.contract import Contract
     from heinzelwerk.ports import Works
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSkill:
-    """A skill as a generation stores it: its words, and where it says that it applies by itself."""
+class _Packed(BaseModel):
+    """A skill as a generation stores it: where it came from, and its files as they were read."""
 
-    skill: SkillText
-    layer: str = "team"
-    applies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    layer: Layer
+    files: dict[str, str]
 
 
-_PACKED = TypeAdapter(PackedSkill)
 _TEXTS = TypeAdapter(tuple[SkillText, ...])
-LAYERS = ("package", "team", "operator")
-"""General to specific; this is the order of rendering, and a later layer's skill of one name replaces an earlier one's."""
 
 
-def pack(skill: PackedSkill) -> bytes:
+def pack(found: Skill) -> bytes:
     """As a generation's text; the same skill packs to the same bytes."""
-    return _PACKED.dump_json(skill)
+    files = {path: found.files[path].decode("utf-8") for path in sorted(found.files)}
+    return _Packed(name=found.name, layer=found.layer, files=files).model_dump_json().encode()
 
 
-def unpack(data: bytes) -> PackedSkill:
-    """Read what `pack` wrote."""
-    return _PACKED.validate_json(data)
+@lru_cache(maxsize=256)
+def unpack(data: bytes) -> Skill | Refusal:
+    """Read what `pack` wrote, by today's rules: a release that became stricter refuses what an older one took."""
+    packed = _Packed.model_validate_json(data)
+    return skill.read(packed.name, {path: text.encode() for path, text in packed.files.items()}, layer=packed.layer)
 
 
 def dump(skills: Iterable[SkillText]) -> bytes:
@@ -52,28 +55,36 @@ def load(data: bytes) -> tuple[SkillText, ...]:
 
 
 async def for_contract(contract: Contract, team: str, works: Works) -> tuple[SkillText, ...]:
-    """The skills that a contract names (`hz.uses`) and those that apply to it by themselves, in layer order, then by name.
+    """The skills that a contract names (`hz.uses`) and those that say that they are for it (`hz.applies`).
 
-    Refused where the contract names one that is not loaded: advice that silently lacks is worse than a turn that waits.
+    General to specific, then by name. Refused where the contract names one that is not loaded: advice that silently
+    lacks is worse than a turn that fails with the reason.
     """
     generation = await works.store.generation(team)
     known = generation.skills if generation else {}
-    missing = [name for name in contract.uses if name not in known]
-    if missing:
-        loaded = ", ".join(sorted(known)) or "none"
-        raise errors.Refused(
-            f"contract {contract.name} uses the skill {missing[0]}, which is not loaded; loaded: {loaded}",
-            fix=f"add skills/{missing[0]}/SKILL.md to the team's repository and load again",
-        )
-    packed = [unpack(data) for sha in known.values() if (data := await works.store.text(team, sha)) is not None]
-    chosen = [entry for entry in packed if entry.skill.name in contract.uses or applies(entry, contract)]
-    chosen.sort(key=lambda entry: (LAYERS.index(entry.layer), entry.skill.name))
-    return tuple(entry.skill for entry in chosen)
+    found = [unpack(data) for data in await _texts(team, known.values(), works) if data is not None]
+    resolved = skill.resolve(entry for entry in found if isinstance(entry, Skill))
+    policy = works.policy
+    chosen = skill.select(resolved, contract, roles=policy.roles, asset_types=policy.asset_types)
+    if chosen.missing:
+        raise _missing(contract, chosen.missing[0], resolved, found)
+    return tuple(_text(entry) for entry in chosen.skills)
 
 
-def applies(packed: PackedSkill, contract: Contract) -> bool:
-    """Whether a skill's `hz.applies` matches: one of its capabilities is one that the contract requires or reads."""
-    wanted = set(packed.applies.get("capabilities", ()))
-    used = {text.partition(":")[0] for text in contract.requires}
-    used |= {spec.read.partition(".")[0] for spec in contract.inputs.values() if spec.contract is None}
-    return bool(wanted & used)
+async def _texts(team: str, hashes: Iterable[str], works: Works) -> list[bytes | None]:
+    return await asyncio.gather(*(works.store.text(team, sha) for sha in hashes))
+
+
+def _missing(contract: Contract, name: str, resolved: Resolved, found: Iterable[Skill | Refusal]) -> errors.Refused:
+    refusal = next((entry for entry in found if isinstance(entry, Refusal) and entry.name == name), None)
+    loaded = ", ".join(sorted(entry.name for entry in resolved.skills)) or "none"
+    return errors.Refused(
+        f"contract {contract.name} uses the skill {name}, which is not loaded; loaded: {loaded}"
+        + (f" ({refusal})" if refusal else ""),
+        fix=f"add skills/{name}/{MAIN_FILE} to the team's repository, or correct it, and load again",
+    )
+
+
+def _text(found: Skill) -> SkillText:
+    files = {path: data.decode("utf-8") for path, data in found.files.items() if path != MAIN_FILE}
+    return SkillText(found.name, found.description, found.body, found.fingerprint, files)

@@ -13,7 +13,7 @@ from heinzelwerk import errors
 from heinzelwerk.client import Client
 from heinzelwerk.ports import Works
 from heinzelwerk.sandbox import git
-from workers import doctor, engine
+from workers import doctor, engine, repositories
 from workers.doctor import Finding, Level
 
 if TYPE_CHECKING:
@@ -130,14 +130,16 @@ async def _deployment(settings: Settings, runtime: Runtime) -> list[Finding]:
 async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
     store = works.store
     client = Client(works, team, rings=False)
-    entries, recent, due, seen = await asyncio.gather(
+    entries, recent, due, seen, troubles = await asyncio.gather(
         store.entries(team),
         store.effects(team),
         store.due(team, limit=doctor.MANY_WAITING),
         client.overviews(),
+        repositories.remembered(team, store),
     )
     return [
         *doctor.contracts(team, entries),
+        *(Finding(Level.WARN, "contracts", f"team {team}: {found.what}", found.fix) for found in troubles),
         *doctor.sessions(seen.values(), now_ms=now_ms),
         *doctor.queues(team, due, now_ms=now_ms),
         *doctor.effects(team, recent),

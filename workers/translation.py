@@ -43,6 +43,7 @@ def zone(settings: Settings, team: str | None) -> ZoneInfo:
 def policy(settings: Settings, team: str | None) -> Policy:
     """What the operator allows a team."""
     heinzel, effects = settings.heinzel, settings.effects
+    table = settings.teams.get(team or "", Team())
     return Policy(
         caps=caps(settings, team),
         unattended=frozenset((one.action, one.target) for one in effects.unattended),
@@ -57,6 +58,8 @@ def policy(settings: Settings, team: str | None) -> Policy:
         max_requests=heinzel.max_requests,
         max_tool_calls=heinzel.max_tool_calls,
         request_timeout_s=heinzel.request_timeout,
+        roles=table.roles,
+        asset_types=table.asset_types,
         secrets=settings.secrets(),
     )
 

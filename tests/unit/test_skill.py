@@ -160,21 +160,21 @@ def test_any_files_are_judged(files: dict[str, bytes], head: str) -> None:
 
 
 def test_the_most_specific_layer_wins() -> None:
-    """One name, many layers: the most specific counts, and the result goes from general to specific."""
-    offered = [good(layer=layer, body=layer.name) for layer in (Layer.TEAM, Layer.CORE, Layer.PLUGIN, Layer.COMPANY)]
-    offered.append(good(name="zeta", layer=Layer.CORE))
+    """One name, all layers: the operator's counts, and the result goes from general to specific."""
+    offered = [good(layer=layer, body=layer.name) for layer in (Layer.OPERATOR, Layer.PACKAGE, Layer.TEAM)]
+    offered.append(good(name="zeta", layer=Layer.TEAM))
     resolved = skill.resolve(offered)
-    assert [(s.name, s.layer) for s in resolved.skills] == [("zeta", Layer.CORE), ("demo", Layer.TEAM)]
+    assert [(s.name, s.layer) for s in resolved.skills] == [("zeta", Layer.TEAM), ("demo", Layer.OPERATOR)]
     assert resolved.named("demo") is offered[0]
 
 
-def test_organisation_and_site_that_differ_are_decided_by_the_team_or_by_nobody() -> None:
-    """Neither is guessed at, and no more general one takes their place; the same text is no dispute."""
-    org, site, team = (good(layer=layer, body=layer.name) for layer in (Layer.ORG, Layer.SITE, Layer.TEAM))
-    company = good(layer=Layer.COMPANY, body="company")
-    assert skill.resolve([company, org, site]) == skill.Resolved((), ("demo",))
-    assert skill.resolve([org, site, team]).skills == (team,)
-    assert len(skill.resolve([good(layer=Layer.ORG), good(layer=Layer.SITE)]).skills) == 1
+def test_two_of_one_layer_that_differ_are_decided_by_a_more_specific_one_or_by_nobody() -> None:
+    """Neither is guessed at; the same text twice is no dispute."""
+    one, two = (good(layer=Layer.PACKAGE, body=body) for body in ("one", "two"))
+    team = good(layer=Layer.TEAM, body="team")
+    assert skill.resolve([one, two]) == skill.Resolved((), ("demo",))
+    assert skill.resolve([one, two, team]).skills == (team,)
+    assert len(skill.resolve([one, good(layer=Layer.PACKAGE, body="one")]).skills) == 1
 
 
 def test_a_turn_gets_what_its_contract_names_and_what_applies() -> None:

@@ -13,6 +13,7 @@ from heinzelwerk import errors
 from heinzelwerk.client import Client
 from heinzelwerk.contract import directory, graph
 from heinzelwerk.contract.reader import Reading
+from workers import repositories
 from workers.cli import loads, options
 from workers.cli.shell import Shell
 from workers.repositories import TeamLoad
@@ -188,7 +189,8 @@ def _checked(shell: Shell, path: Path | None) -> tuple[contracts.SetReport, list
 
 
 def _team_set(shell: Shell, checkout: Path) -> contracts.SetReport:
-    skills = checkout / "skills"
-    names = frozenset(entry.parent.name for entry in skills.glob("*/SKILL.md"))
-    installed = contracts.Installed(actions=None, skills=names)
+    advice = asyncio.run(repositories.skills(checkout, loads.shelves(shell.settings)))
+    for refusal in advice.refused:
+        shell.screen.note(str(refusal))
+    installed = contracts.Installed(actions=None, skills=frozenset(entry.name for entry in advice.counting))
     return contracts.check_set(directory.read_directory(checkout / _WORKFLOWS), installed=installed)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from config.settings import Team
 from heinzelwerk import errors, ids
+from heinzelwerk.skill import Layer
 from workers import repositories
-from workers.repositories import Branch, TeamLoad
+from workers.repositories import Branch, Shelf, TeamLoad
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -38,12 +39,26 @@ async def load(
             raise errors.Refused(f"{name!r} is no team's name", fix="use a-z, 0-9 and single dashes")
         table = settings.teams.get(name) or Team()
         place = directory or place_of(name, table, settings.workers.data)
-        checkout = await repositories.check_out(place)
         works = runtime.works_of(name)
-        results[name] = await repositories.load(
-            name, checkout, timezone=table.timezone, publishers=works.publishers, store=works.store
-        )
+        async with repositories.checked_out(place) as checkout:
+            results[name] = await repositories.load(
+                name,
+                checkout,
+                timezone=table.timezone,
+                publishers=works.publishers,
+                store=works.store,
+                shelves=shelves(settings),
+            )
     return results
+
+
+def shelves(settings: Settings) -> tuple[Shelf, ...]:
+    """The operator's skills, which every team gets: those of installed packages and those of directories."""
+    chosen = settings.skills
+    return (
+        *(repositories.package_shelf(name) for name in chosen.packages),
+        *(Shelf(directory, Layer.OPERATOR) for directory in chosen.directories),
+    )
 
 
 def place_of(team: str, table: Team, data: Path) -> Path | Branch:

@@ -120,7 +120,7 @@ async def prepare(file: Path, works: Works) -> Trial:
         )
     works.engine.pins(reading.contract)  # a model that cannot run is an operator's error, said before anything starts
     skills = await repositories.skills(file.parent.parent)
-    repository = Repository((reading,), {reading.sha256: data}, skills.packed)
+    repository = Repository((reading,), {reading.sha256: data}, skills.counting)
     await loading.load(
         TEAM, repository, timezone="UTC", source=str(file), installed=contract.Installed(), store=works.store
     )
