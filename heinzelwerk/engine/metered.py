@@ -5,10 +5,11 @@ The vendors' own retries are off, so an attempt of ours is a request of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings, merge_model_settings
@@ -18,10 +19,13 @@ from heinzelwerk.ending import Failed, HandedBack, Parked
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.prices import Quote
 from heinzelwerk.engine.segment import Segment
-from heinzelwerk.engine.trouble import Circuit, Park, RetryRules, Trouble, Wait, classify, next_step, parking
+from heinzelwerk.engine.trouble import Circuit, Park, RetryRules, Trouble, Wait, classify, next_step
 from heinzelwerk.event import Note
 from heinzelwerk.ports import Clock, Interrupt
 from heinzelwerk.turn import WaitItem, WaitKind
+
+Readers = Callable[[int, str], Awaitable[None]]
+"""Hears a response as it comes: the attempt's number and the next words. A higher attempt starts the text afresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,11 @@ class MeteredModel(WrapperModel):
         patience: Patience,
         clock: Clock,
         timed: Callable[[int], None],
+        readers: Readers | None = None,
     ) -> None:
         super().__init__(first.model)
         self._fallback, self._segment, self._patience = fallback, segment, patience
-        self._clock, self._timed = clock, timed
+        self._clock, self._timed, self._readers = clock, timed, readers
         self._waited = 0
         self.sent = False
         self._use(first)
@@ -77,15 +82,13 @@ class MeteredModel(WrapperModel):
         while True:
             await self._closed_circuit()
             asked = await self._segment.attempt(messages)
-            limits = ModelSettings(
-                max_tokens=asked.max_tokens, max_retries=0, request_timeout=self._segment.policy.request_timeout_s
-            )
+            limits = ModelSettings(max_tokens=asked.max_tokens, max_retries=0)
             began = self._clock.monotonic()
             self.sent = True
             try:
-                response = await self.wrapped.request(
-                    messages, merge_model_settings(model_settings, limits), model_request_parameters
-                )
+                settings = merge_model_settings(model_settings, limits)
+                async with asyncio.timeout(self._segment.policy.request_timeout_s):
+                    response = await self._answer(messages, settings, model_request_parameters, asked.attempt)
             except Exception as error:
                 trouble = classify(error)
                 if trouble is None:
@@ -99,6 +102,25 @@ class MeteredModel(WrapperModel):
             response.usage.cost = budget.usd(self._segment.charge(response.usage))
             response.usage.unmeasured_requests = 0  # counted at the cap: to the library's limits it is measured now
             return response
+
+    async def _answer(
+        self,
+        messages: list[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+        attempt: int,
+    ) -> ModelResponse:
+        """One attempt: whole, or streamed to readers where somebody reads along.
+
+        It is streamed here, below the library's loop, so that a cut stream is an attempt like any other.
+        """
+        if self._readers is None:
+            return await self.wrapped.request(messages, settings, parameters)
+        async with self.wrapped.request_stream(messages, settings, parameters) as stream:
+            async for event in stream:
+                if words := _words(event):
+                    await self._readers(attempt, words)
+            return stream.get()
 
     def _ms(self, began: float) -> int:
         return int((self._clock.monotonic() - began) * 1000)
@@ -163,9 +185,9 @@ class MeteredModel(WrapperModel):
         raise Leave(lambda tail: Parked(tail, (item,), reason=f"retry: {why}"))
 
 
-def fallback_of(candidates: Mapping[str, Candidate], name: str | None) -> Candidate | None:
-    """The fallback among the candidates, where one is configured."""
-    return candidates.get(name) if name else None
-
-
-__all__ = ["Candidate", "MeteredModel", "Patience", "fallback_of", "parking"]
+def _words(event: object) -> str:
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+        return event.part.content
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        return event.delta.content_delta
+    return ""

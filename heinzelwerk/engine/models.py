@@ -93,6 +93,12 @@ class Models:
             self._quotes[name] = self._price(name)
         return self._quotes[name]
 
+    async def close(self) -> None:
+        """Close the connections of every model that was used; a model asked afterwards opens new ones."""
+        for model in self._models.values():
+            async with model:  # leaving it is the library's way to close its client
+                pass
+
     def _price(self, name: str) -> Quote:
         if prefixes.prefix_of(name) in prefixes.OURS:
             return prices.FREE

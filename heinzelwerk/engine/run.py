@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, ModelRetry, RunContext, ToolOutput
 from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UsageLimitExceeded, UserError
@@ -23,23 +25,40 @@ from heinzelwerk.engine import context, messages, models, start, tools
 from heinzelwerk.engine.checkpoint import Checkpoint
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
-from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience
+from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience, Readers
 from heinzelwerk.engine.models import Models
 from heinzelwerk.engine.segment import AT_CAP, Segment
 from heinzelwerk.engine.trouble import Circuit, RetryRules
 from heinzelwerk.handoff_job import JobRecord, Task, request_body
+from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import MailKind
 from heinzelwerk.opening import Opening
 from heinzelwerk.outcome import Outcome, faults
 from heinzelwerk.ports import Capability, Clock, Ids, Interrupt, Policy
 from heinzelwerk.turn import EnginePins, WaitItem, WaitKind
+from heinzelwerk.wake import Cause
+
+log = structlog.get_logger("heinzelwerk.engine")
 
 _OUTPUT: list[Any] = [ToolOutput(Outcome, name=messages.OUTPUT_TOOL), DeferredToolRequests]
 _CLOSING_S = 120.0  # what a waiting turn grants a job beyond its time, for its result to be stored
 
 
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Words of a chat's response as they come. A higher token or attempt starts the text afresh."""
+
+    session: SessionId
+    turn: int
+    token: str
+    attempt: int
+    text: str
+
+
 class PydanticEngine:
     """The turn engine (`ports.Engine`): builds one agent for each segment, checkpoints through the claim, never waits long.
+
+    `fragments` hears the responses of chats as they come; what it raises is its own trouble and stops no turn.
 
     `runners` are the names of the coding agents that a handoff may use, the preferred first. `jitter` gives numbers in
     [0, 1) that spread the waits of turns which failed together.
@@ -57,7 +76,9 @@ class PydanticEngine:
         jitter: Callable[[], float] = lambda: 0.0,
         rules: RetryRules | None = None,
         operations: Sequence[tools.Operation] = (),
+        fragments: Callable[[Fragment], Awaitable[None]] | None = None,
     ) -> None:
+        self._fragments = fragments
         self._models, self._policy, self._capabilities = models, policy, dict(capabilities)
         self._clock, self._runners = clock, tuple(runners)
         self._jitter, self._rules = jitter, rules or RetryRules()
@@ -89,6 +110,10 @@ class PydanticEngine:
         segment.model = first.name
         return await _Run(self, segment, begun, first).end()
 
+    async def close(self) -> None:
+        """Give the providers' connections back."""
+        await self._models.close()
+
     def _candidate(self, opening: Opening) -> Candidate:
         fallback = self._models.settings.fallback
         name = fallback if fallback and opening.turn.counters.get("fallback") else opening.model
@@ -111,6 +136,20 @@ class PydanticEngine:
     def circuit(self, model: Model) -> Circuit:
         """What this process knows of the provider behind a model."""
         return self._circuits.setdefault(f"{model.system} {model.base_url or ''}", Circuit())
+
+    def readers(self, segment: Segment) -> Readers | None:
+        """Where this turn's responses are streamed to; None where nobody reads along."""
+        fragments, claim = self._fragments, segment.claim
+        if fragments is None or segment.turn.wake.cause is not Cause.ASKED:
+            return None
+
+        async def tell(attempt: int, words: str) -> None:
+            try:
+                await fragments(Fragment(claim.session, segment.turn.number, claim.token, attempt, text.safe(words)))
+            except Exception as error:  # noqa: BLE001  (whatever a reader's side raises, the turn goes on)
+                log.warning("a reader could not be told", session=str(claim.session), reason=str(error))
+
+        return tell
 
     @property
     def patience(self) -> tuple[RetryRules, Callable[[], float]]:
@@ -171,6 +210,7 @@ class _Run:
             patience=Patience(rules, engine.circuit, jitter, self._pause),
             clock=engine.clock,
             timed=self._timed,
+            readers=engine.readers(segment),
         )
         self._run: AgentRun[TurnDeps, Any] | None = None
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import httpx
 from pydantic_ai import exceptions
 
-from heinzelwerk import text
+from heinzelwerk import errors, text
+from heinzelwerk.engine.leave import Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ _API_ERRORS: tuple[tuple[type[Exception], str, bool, bool], ...] = (
 
 
 def classify(error: Exception) -> Trouble | None:
-    """What an error of a model's request means; None: it is no trouble of the provider's, but a fault of ours."""
+    """What an error of a model's request means; None: it is ours, or the settings', and not the provider's."""
     if isinstance(error, exceptions.ModelAPIError):
         return _api(error)
     if isinstance(error, exceptions.UnexpectedModelBehavior):
@@ -55,9 +56,14 @@ def classify(error: Exception) -> Trouble | None:
         sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         kind = "timeout" if isinstance(error, httpx.TimeoutException) else "connection"
         return Trouble(kind, _words(error), again=True, spent=sent)
-    if isinstance(error, TimeoutError | ConnectionError | asyncio.IncompleteReadError):
+    if isinstance(error, TimeoutError):
+        return Trouble("timeout", _words(error), again=True, spent=True)
+    if isinstance(error, ConnectionError | asyncio.IncompleteReadError):
         return Trouble("connection", _words(error), again=True, spent=not isinstance(error, ConnectionRefusedError))
-    return None
+    if isinstance(error, Leave | errors.HeinzelwerkError | exceptions.UserError):
+        return None
+    # Adapters read answers with plain attribute access: one that has another shape breaks them in any way.
+    return Trouble("unreadable", f"{type(error).__name__}: {_words(error)}", again=False, spent=True)
 
 
 def _api(error: exceptions.ModelAPIError) -> Trouble:

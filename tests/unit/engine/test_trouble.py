@@ -163,15 +163,18 @@ async def test_what_cannot_get_better_is_not_tried_again(status: int) -> None:
     assert ended.usage.counted_micros == 0
 
 
-async def test_a_fault_of_ours_is_not_taken_for_the_providers() -> None:
-    """An error that no provider makes is raised, so that it is seen and counted as a dead claim."""
+async def test_an_answer_that_breaks_the_library_ends_the_turn_with_its_words() -> None:
+    """Not as a dead worker, again and again: once, with the error in the body and the money counted as possibly spent."""
 
     def broken(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        raise KeyError("a bug")
+        raise KeyError("usage")
 
     found = await desk(broken)
-    with pytest.raises(KeyError):
-        await found.go()
+    ended = await found.finish()
+    assert ended.state is TurnState.FAILED
+    assert ended.reason == "provider: unreadable from double:scripted"
+    assert "KeyError" in await found.body("failure")
+    assert ended.usage.possible_micros > 0
 
 
 async def test_an_open_circuit_parks_turns_without_asking() -> None:
