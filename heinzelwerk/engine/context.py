@@ -87,12 +87,12 @@ def first_messages(opening: Opening, *, budget: int) -> list[ModelMessage]:
         kept = _newest(chat, budget, lambda t: f"{t.asked}{t.answered or ''}")
         left = budget - sum(tokens(f"{t.asked}{t.answered or ''}") for t in kept)
         said = [message for turn in kept for message in _verbatim(turn)]
-        return [*said, messages.prompt(_wake(opening, others, left))]
-    return [messages.prompt(_wake(opening, opening.earlier, budget))]
+        return [*said, messages.prompt(_wake(opening, others, left), at=as_of(opening))]
+    return [messages.prompt(_wake(opening, opening.earlier, budget), at=as_of(opening))]
 
 
 def _verbatim(turn: EarlierTurn) -> list[ModelMessage]:
-    asked = messages.prompt(text.safe(turn.asked or ""))
+    asked = messages.prompt(text.safe(turn.asked or ""), at=_moment(turn))
     if turn.answered is None:
         return [asked]
     answer = ModelResponse(parts=[TextPart(text.safe(turn.answered))], usage=RequestUsage(), model_name=None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import (
@@ -133,9 +134,9 @@ def ended(messages: Sequence[ModelMessage]) -> bool:
     )  # fmt: skip
 
 
-def prompt(text: str) -> ModelRequest:
-    """A request with one message in the user's place."""
-    return ModelRequest(parts=[UserPromptPart(text)])
+def prompt(text: str, *, at: datetime | None = None) -> ModelRequest:
+    """A request with one message in the user's place, stamped with `at` where the same words must give the same bytes."""
+    return ModelRequest(parts=[UserPromptPart(text, timestamp=at) if at is not None else UserPromptPart(text)])
 
 
 def repeats(messages: Sequence[ModelMessage]) -> int:
