@@ -38,7 +38,7 @@ chaos: $(READY) ## random faults for SECONDS=120 from SEED=1, then the invariant
 	@$(PY) -m tests.faults.chaos --seconds $(SECONDS) --seed $(SEED)
 
 clis: ## the pinned coding-agent CLIs, into the cache directory of this user
-	@tests/support/install_clis.sh
+	@deploy/install_agents.sh
 
 bubblewrap:
 	@.ci/bubblewrap

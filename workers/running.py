@@ -22,8 +22,8 @@ from heinzelwerk import advance
 from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Held, Interrupt
+from workers import health, profiles, reloading, root
 from workers import log as logs
-from workers import profiles, reloading, root
 from workers.keeper import LeaseKeeper
 from workers.profiles import Profile
 from workers.root import Runtime
@@ -57,7 +57,8 @@ def run_beat(runtime: Runtime, directory: Path) -> int:
     set_up_logs(runtime)
     directory.mkdir(parents=True, exist_ok=True)
     log.info("beat started", every_s=runtime.settings.workers.sweep_every)
-    runtime.app.Beat(schedule=str(directory / "beat"), quiet=True).run()
+    schedule = str(directory / "beat")
+    runtime.app.Beat(schedule=schedule, scheduler_cls=health.TickingScheduler, quiet=True).run()
     return 0
 
 

@@ -50,7 +50,7 @@ def real_house(directory: Path, *, only: BackendName | None = None) -> House:
 
 
 def cli_cache() -> Path:
-    """Where tests/support/install_clis.sh puts the CLIs."""
+    """Where deploy/install_agents.sh puts the CLIs."""
     named = os.environ.get("HEINZELWERK_CLI_CACHE")
     if named:
         return Path(named)

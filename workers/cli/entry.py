@@ -24,6 +24,7 @@ COMMANDS = {
     "worker": "processes",
     "beat": "processes",
     "flower": "processes",
+    "health": "processes",
     "load": "contracts",
     "check": "contracts",
     "new": "contracts",

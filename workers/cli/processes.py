@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import tempfile
@@ -68,6 +69,33 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
         )
     runtime = root.build(shell.connected(), profile=root.CLIENT)
     return flowering.run(runtime.app, address=address, port=port, login=secret)
+
+
+@click.command("health")
+@click.argument("kind")
+@click.option("--port", default=5555, show_default=True, type=click.IntRange(1, 65535), help="Where Flower listens.")
+@options.on_shell
+def health_command(shell: Shell, *, kind: str, port: int) -> int:
+    """Say whether this machine's process makes progress; for health checks.
+
+    KIND is a worker's profile, beat or flower. Exit 0: it does; 1: it does not, with the reason on stderr.
+    """
+    from workers import health, profiles, translation
+
+    known = (*profiles.profiles(shell.settings), "beat", "flower")
+    if kind not in known:
+        raise click.UsageError(f"There is no process {kind!r}; there are {', '.join(known)}.")
+    if kind == "beat":
+        wrong = health.beat(shell.settings.workers.data)
+    elif kind == "flower":
+        wrong = health.flower(port)
+    else:
+        options = translation.store_options(shell.settings)
+        wrong = asyncio.run(health.worker(kind, shell.server_url(), options))
+    if wrong is not None:
+        shell.screen.problem(wrong, fix="read its log; it restarts by itself where a supervisor watches it")
+        return 1
+    return 0
 
 
 @click.command("up")
