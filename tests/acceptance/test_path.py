@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import heinzelwerk
 from tests.acceptance import shell
 from tests.acceptance.shell import Person
 
@@ -32,6 +33,34 @@ def test_an_approved_draft_stands_in_the_document_once(crew: Person, placed: str
     assert text.count("Add a door") == 1
     assert text.count("Fix the window") == 1
     assert text.startswith("# ")
+
+
+def test_markers_say_what_placed_the_section(crew: Person, placed: str) -> None:
+    """A placed section carries the effect's key and the hash of its content; before that its markers have neither."""
+    fresh = (shell.EXAMPLE / "documents" / "changes.md").read_text()
+    assert "<!-- heinzelwerk:begin changelog -->" in fresh
+    text = (crew.directory / "documents" / "changes.md").read_text()
+    key = crew.succeeds("drafts", placed, "--json").data["draft"]["key"]
+    assert f"<!-- heinzelwerk:begin changelog key={key} sha256=" in text
+    assert "<!-- heinzelwerk:end changelog -->" in text
+
+
+async def test_the_python_client_sees_what_the_shell_sees(crew: Person, placed: str) -> None:
+    """`heinzelwerk.connect` needs the address and the team: the same spine, the same drafts, wakes and decisions."""
+    url = (crew.directory / ".heinzelwerk" / "server" / "server.url").read_text()
+    async with heinzelwerk.connect(url, team="crew") as client:
+        assert (await client.effect(placed)).decided_by == "ada"
+        log = await client.log("changelog")
+        reply = await client.wake("changelog", key="manual/from-python", by="a-program")
+        assert reply.disposition == "accepted"
+        async for _ in client.watch(reply):
+            pass
+        ended = await client.settled(reply)
+        assert not isinstance(ended, str)
+        assert ended is not None
+        assert ended.wake.by == "a-program"
+    exported = crew.succeeds("export", "changelog").out
+    assert exported.startswith(b"".join(log.lines).decode())
 
 
 def test_the_first_decision_wins_and_the_second_is_told_who_decided(crew: Person, placed: str) -> None:
@@ -85,6 +114,7 @@ def test_an_export_is_verifiable_and_a_changed_one_is_found(crew: Person, placed
 def test_a_declined_draft_places_nothing(crew: Person) -> None:
     """The document stays as it is; the draft says who declined and why."""
     before = (crew.directory / "documents" / "changes.md").read_text()
+    shell.git(crew.directory / "product", "commit", "-q", "--allow-empty", "-m", "Paint the wall")
     turn = crew.succeeds("wake", "changelog", "--wait", "--json").data["turn"]
     (draft,) = [
         one
@@ -100,6 +130,7 @@ def test_a_declined_draft_places_nothing(crew: Person) -> None:
 
 def test_an_edited_draft_is_placed_as_edited(crew: Person) -> None:
     """Who edits while approving approves the edited text, and that is what is placed."""
+    shell.git(crew.directory / "product", "commit", "-q", "--allow-empty", "-m", "Oil the hinges")
     turn = crew.succeeds("wake", "changelog", "--wait", "--json").data["turn"]
     (draft,) = [
         one
