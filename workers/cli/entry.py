@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "processes",
     "worker": "processes",
     "beat": "processes",
+    "receive": "processes",
     "flower": "processes",
     "health": "processes",
     "load": "contracts",

@@ -9,12 +9,16 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from heinzelwerk import errors
 from workers.cli import options
 from workers.cli.shell import Shell
+
+if TYPE_CHECKING:
+    from workers.root import Runtime
 
 
 @click.command("worker")
@@ -40,6 +44,26 @@ def beat_command(shell: Shell) -> int:
     from workers import root, running
 
     return running.run_beat(root.build(shell.connected(), profile=root.CLIENT), shell.settings.workers.data)
+
+
+@click.command("receive")
+@options.on_shell
+def receive_command(shell: Shell) -> None:
+    """Run the receiver of webhooks.
+
+    POST /events/NAME wakes every Heinzelmännchen whose contract declares hz.on: [event.NAME]. See [events] in the settings.
+    """
+    from workers import receiver, running
+
+    listener = receiver.listening(shell.settings.events)
+
+    async def serve(runtime: Runtime) -> None:
+        running.set_up_logs(runtime)
+        address, port = listener.getsockname()[:2]
+        shell.screen.note(f"receives at http://{f'[{address}]' if ':' in address else address}:{port}/events/NAME")
+        await receiver.serve(runtime, listener)
+
+    shell.on_runtime(serve)
 
 
 @click.command("flower", context_settings={"ignore_unknown_options": True})

@@ -1,6 +1,5 @@
 """Commands that say something to a Heinzelmännchen: wake, event, chat, answer, steer, stop."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -8,8 +7,9 @@ from typing import TextIO
 import click
 from pydantic import JsonValue
 
-from heinzelwerk import errors
+from heinzelwerk import announcing, errors
 from heinzelwerk.client import Client, WakeReply
+from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Posting, PostReply
 from heinzelwerk.turn import TurnRecord, TurnState
 from heinzelwerk.wake import Disposition
@@ -71,10 +71,28 @@ async def event_command(
     data: TextIO | None,
     as_json: bool,
 ) -> int:
-    """Deliver an outside event to a Heinzelmännchen."""
+    """Deliver an outside event.
+
+    NAME is an event: every Heinzelmännchen whose contract declares `hz.on: [event.NAME]` is woken. Where nobody does, it
+    is a Heinzelmännchen's name.
+    """
     payload = _json(data.read(_MOST_DATA + 1), str(data.name)) if data else None
-    reply = await client.event(name, source=source, delivery=delivery, data=payload)
-    return _said(shell, name, reply, as_json=as_json)
+    entries = await client.contracts()
+    names = announcing.listeners(name, entries) or ((name,) if name in entries else ())
+    if not names:
+        raise errors.Refused(
+            f"nobody listens to the event {name!r}, and no Heinzelmännchen is called so",
+            fix=f"declare hz.on: [event.{name}] in a contract; events that are listened to: "
+            + (", ".join(announcing.heard(entries)) or "none"),
+        )
+    announced = await announcing.announce(client, name, names, source=source, delivery=delivery, data=payload)
+    refused = [reply for reply in announced.replies if reply.disposition is Disposition.REFUSED]
+    if as_json:
+        shell.screen.data(announced.as_data())
+        return 1 if refused else 0
+    for reply in announced.replies:
+        _said(shell, SessionId.parse(reply.session).heinzel, reply, as_json=False)
+    return 1 if refused else 0
 
 
 @click.command("chat")
@@ -250,10 +268,9 @@ def _json(text: str, name: str) -> JsonValue:
             f"{Path(name).name} is over {_MOST_DATA:,} characters", fix="send a link or a digest instead"
         )
     try:
-        payload: JsonValue = json.loads(text)
-    except ValueError as error:
-        raise errors.Refused(f"{name} is no JSON: {error}", fix="write a JSON document") from error
-    return payload
+        return announcing.payload(text)
+    except errors.Refused as refused:
+        raise errors.Refused(f"{name}: {refused}", fix=refused.fix) from refused
 
 
 def _read_line(shell: Shell, interactive: bool) -> str:
