@@ -10,7 +10,7 @@ from heinzelwerk.store import memory_ledger, memory_money, rules
 from heinzelwerk.store import memory_state as ms
 from heinzelwerk.store.memory_state import Lease, SessionState, TeamState
 from heinzelwerk.store.options import StoreOptions
-from heinzelwerk.turn import CallRecord, TurnRecord
+from heinzelwerk.turn import CallRecord, TurnRecord, TurnState
 from heinzelwerk.wake import Wake
 
 
@@ -199,7 +199,10 @@ def let_go(team: TeamState, heinzel: str, *, handed_back: bool, due_ms: int | No
     session.released = session.lease.token if session.lease else ""
     session.lease, session.dead = None, 0
     team.slots.pop(heinzel, None)
-    if handed_back or session.mail or (session.inbox and not holds):
+    waking = session.mail or (session.inbox and not holds)
+    # A wait that was filled while the session was held: its holder may have taken the mail that said so.
+    filled = any(turn.state is TurnState.WAITING and turn.ready for turn in session.open_turns())
+    if handed_back or waking or filled:
         team.due[member] = now
     elif due_ms is not None:
         team.due[member] = due_ms

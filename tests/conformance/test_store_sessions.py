@@ -464,3 +464,18 @@ async def test_a_wake_for_a_waiting_session_runs_meanwhile(world: World) -> None
     assert other.turn is not None
     assert other.turn.number == 2
     assert (await world.store.accept(wake_of("manual/1"), nonce="x")).disposition is Disposition.DUPLICATE
+
+
+async def test_release_leaves_a_turn_due_whose_wait_was_filled_meanwhile(world: World) -> None:
+    """The holder of a session took the mail that filled another turn's wait: that turn is due now, not at its deadline."""
+    first = await world.running("asked/1")
+    assert first.turn is not None
+    number, late = first.turn.number, await world.store.now_ms() + 3_600_000
+    await first.waits(item_of("question-1", WaitKind.QUESTION, late))
+    second = await world.running("asked/2")
+    answer = Mail(id="m1", kind=MailKind.ANSWER, turn=number, fills="question-1", value="answered", text="Yes.")
+    await world.store.post(WEEKLY, answer)
+    await second.end(mail_taken=1, due_ms=late)
+    (due,) = await world.store.due(TEAM, kind="session")
+    assert due.name == "weekly"
+    assert (await world.claim()).snapshot.turns[0].ready

@@ -74,6 +74,15 @@ local function effect_ended(heinzel, number)
   if call('HDEL', words, 'x' .. number) == 1 then expire_words(heinzel, number) end
 end
 
+-- A turn whose last wait was filled while the session was held: its holder may have taken the mail that said so.
+local function any_filled(heinzel)
+  for _, number in ipairs(open_turns(heinzel)) do
+    local turn = turn_of(heinzel, number)
+    if turn and turn.state == 'waiting' and turn.ready then return true end
+  end
+  return false
+end
+
 -- The lease ends, the team's slot is free, and `due` says when somebody must look again.
 local function let_go(heinzel, handed_back, due_ms, holds)
   local key, member = of(heinzel), 'session:' .. heinzel
@@ -81,7 +90,8 @@ local function let_go(heinzel, handed_back, due_ms, holds)
   call('DEL', key .. ':lease')
   call('HSET', key, 'released', token or '', 'dead', '0')
   free_slot(heinzel)
-  if handed_back or call('EXISTS', key .. ':mail') == 1 or (not holds and call('EXISTS', key .. ':inbox') == 1) then
+  local waking = call('EXISTS', key .. ':mail') == 1 or (not holds and call('EXISTS', key .. ':inbox') == 1)
+  if handed_back or waking or any_filled(heinzel) then
     due(member, NOW)
   elseif given(due_ms) then
     due(member, due_ms)
