@@ -50,7 +50,7 @@ async def advance(session: SessionId, works: Works) -> Advance:
 async def _segment(held: Claim, works: Works) -> Advance:
     """One segment: mail and deadlines first, then the oldest turn that can go on, else the next wake."""
     turns = await settling.settle(held, works)
-    opening = await _open(held, turns, works)
+    opening, turns = await _open(held, turns, works)
     if opening is None:
         return await _let_go(held, turns)
     held.running = opening.turn.number
@@ -62,17 +62,20 @@ async def _segment(held: Claim, works: Works) -> Advance:
     return Advance(turn.state.value, turn.number)
 
 
-async def _open(held: Claim, turns: tuple[TurnRecord, ...], works: Works) -> Opening | None:
+async def _open(
+    held: Claim, turns: tuple[TurnRecord, ...], works: Works
+) -> tuple[Opening | None, tuple[TurnRecord, ...]]:
+    """What runs now, and the turns that are open then: one that cannot be resumed ends here and holds nobody up."""
     turn = admission.resumable(turns)
     if turn is not None:
         try:
-            return await resuming.reopen(held, turn, works)
+            return await resuming.reopen(held, turn, works), turns
         except errors.GiveUp as gone:
             await _end_unresumable(held, turn, gone)
-            return None
+            return None, tuple(record for record in turns if record.number != turn.number)
     if admission.held(turns):
-        return None
-    return await starting.open_next(held, works)
+        return None, turns
+    return await starting.open_next(held, works), turns
 
 
 async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 REPORT_CHARACTERS = 300
 FIRST_RETRY_S = 30.0
-QUESTION = "question"
-BUDGET = "budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
     """
     verdict = _retried(claim, opening, await _judge(claim, opening, ending, works), ending)
     turn = _final(claim, opening, ending.tail, verdict)
-    waiting = tuple(record for record in claim.snapshot.turns if record.number != turn.number)
+    waiting = await _others(claim, turn, works)
     superseded = _superseded(turn, waiting, now_ms=claim.now_ms())
     gone = {record.number for record in superseded}
     others = tuple(record for record in waiting if record.number not in gone)
@@ -95,6 +93,18 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
         holds_session=admission.held(open_turns),
     )
     return turn
+
+
+async def _others(claim: Claim, turn: TurnRecord, works: Works) -> tuple[TurnRecord, ...]:
+    """The session's other open turns as they are now: since the claim some have ended, and answers may have come."""
+    numbers = (record.number for record in claim.snapshot.turns if record.number != turn.number)
+    found = [await works.store.turn(claim.session, number) for number in numbers]
+    return tuple(record for record in found if record is not None and not record.state.ended)
+
+
+def _item_id(kind: WaitKind, turn: TurnRecord) -> str:
+    """A name that no other wait of the turn has: what fills the first question must not fill the second."""
+    return f"{kind.value}-{turn.segment}"
 
 
 def _retried(claim: Claim, opening: Opening, verdict: Verdict, ending: Ending) -> Verdict:
@@ -175,7 +185,9 @@ async def _finished(claim: Claim, opening: Opening, ending: Finished, works: Wor
         drafts = (NewDraft(found.draft.output, turn.number, words, ids.digest(words)),)
     if found.question is not None:
         item = WaitItem(
-            id=QUESTION, kind=WaitKind.QUESTION, deadline_ms=claim.now_ms() + _ms(works.policy.question_ttl_s)
+            id=_item_id(WaitKind.QUESTION, turn),
+            kind=WaitKind.QUESTION,
+            deadline_ms=claim.now_ms() + _ms(works.policy.question_ttl_s),
         )
         asked = Body(turn.number, "question", text.safe(found.question).encode())
         note = Note("question.asked", {"item": item.id, "text_sha256": ids.digest(found.question)}, turn=turn.id())
@@ -219,7 +231,11 @@ def _over_budget(claim: Claim, opening: Opening, ending: OverBudget, works: Work
     reason = f"the {ending.cap} cap would be crossed"
     if opening.contract.on_budget != "ask":
         return Verdict(TurnState.BUDGET, reason)
-    item = WaitItem(id=BUDGET, kind=WaitKind.BUDGET, deadline_ms=claim.now_ms() + _ms(works.policy.budget_ttl_s))
+    item = WaitItem(
+        id=_item_id(WaitKind.BUDGET, opening.turn),
+        kind=WaitKind.BUDGET,
+        deadline_ms=claim.now_ms() + _ms(works.policy.budget_ttl_s),
+    )
     note = Note("budget.asked", {"cap": ending.cap, "needed_micros": ending.needed}, turn=opening.turn.id())
     return Verdict(TurnState.WAITING, reason, waits=(item,), notes=(note,))
 

@@ -143,7 +143,7 @@ async def test_a_person_can_raise_the_cap() -> None:
     assert turn.state is TurnState.WAITING
     from heinzelwerk.mail import Mail, MailKind
 
-    raised = Mail(id="r1", kind=MailKind.BUDGET_RAISED, turn=1, fills="budget", value="raised", by="ada")
+    raised = Mail(id="r1", kind=MailKind.BUDGET_RAISED, turn=1, fills="budget-1", value="raised", by="ada")
     await found.store.post(SESSION, raised)
     await found.go()
     turn = await found.turn()
@@ -246,7 +246,7 @@ async def test_a_question_waits_and_its_answer_resumes_the_same_turn() -> None:
     found = await desk(calls("read_one"), outcome(draft=None, question="Which page?"), outcome())
     await found.go()
     answer = Mail(
-        id="a1", kind=MailKind.ANSWER, turn=1, fills="question", value="answered", text="The first.", by="ada"
+        id="a1", kind=MailKind.ANSWER, turn=1, fills="question-1", value="answered", text="The first.", by="ada"
     )
     await found.store.post(SESSION, answer)
     await found.go()

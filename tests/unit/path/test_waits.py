@@ -42,7 +42,7 @@ async def test_a_question_waits_and_its_answer_resumes_the_same_turn() -> None:
     turn = await home.store.turn(PAGE, 1)
     assert turn is not None
     assert (turn.state, turn.reason) == (TurnState.WAITING, "answer")
-    mail = Mail(id="m1", kind=MailKind.ANSWER, turn=1, fills="question", value="answered", text="page.md", by="ada")
+    mail = Mail(id="m1", kind=MailKind.ANSWER, turn=1, fills="question-1", value="answered", text="page.md", by="ada")
     assert (await home.store.post(PAGE, mail)).posting is Posting.DELIVERED
     assert (await advance(PAGE, home.works)).did == "completed"
     assert home.engine.openings[1].question_answer == "page.md"  # type: ignore[attr-defined]

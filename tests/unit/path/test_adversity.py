@@ -1,0 +1,160 @@
+"""A session in the gaps: mail that comes while another turn runs, a second question, a turn that cannot resume."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from heinzelwerk.advance import advance
+from heinzelwerk.ending import OverBudget, Tail
+from heinzelwerk.ids import SessionId
+from heinzelwerk.mail import Mail, MailKind, Posting
+from heinzelwerk.turn import TurnState
+from tests.support import house
+from tests.support.house import House, ScriptedEngine, finish
+from tests.unit.path.test_waits import ask
+
+PAGE = SessionId(house.TEAM, "page")
+ASK_FOR_MONEY = "  on_budget: ask\n"
+
+
+def over_budget(opening: Any, claim: Any) -> OverBudget:
+    return OverBudget(Tail(opening.turn), "turn", 5)
+
+
+async def opened(*segments: Any, extra: str = "") -> House:
+    home = house.build(engine=ScriptedEngine(list(segments)))
+    await home.load(house.page(extra=extra))
+    return home
+
+
+async def answer(
+    home: House, turn: int, item: str, *, kind: MailKind = MailKind.ANSWER, value: str = "answered"
+) -> None:
+    mail = Mail(id=home.works.ids.new(), kind=kind, turn=turn, fills=item, value=value, text="this one", by="ada")
+    assert (await home.store.post(PAGE, mail)).posting is Posting.DELIVERED
+
+
+async def waiting_item(home: House, turn: int) -> str:
+    record = await home.store.turn(PAGE, turn)
+    assert record is not None
+    (item,) = record.waits
+    assert item.open, item
+    return item.id
+
+
+async def ends(home: House) -> list[tuple[str, str]]:
+    events = [json.loads(line) for line in await home.store.spine(PAGE)]
+    return [(event["turn"], event["data"]["verdict"]) for event in events if event["kind"] == "turn.ended"]
+
+
+async def test_a_second_question_waits_for_an_answer_of_its_own() -> None:
+    """The answer to a turn's first question does not answer its second."""
+    home = await opened(ask, ask, finish())
+    await home.wake()
+    await advance(PAGE, home.works)
+    await answer(home, 1, await waiting_item(home, 1))
+    await advance(PAGE, home.works)
+    await answer(home, 1, await waiting_item(home, 1))
+    assert (await advance(PAGE, home.works)).did == "completed"
+
+
+async def test_each_rise_of_a_turns_budget_needs_a_person() -> None:
+    """A turn that comes to its cap again waits again; the first raise does not pay for ever."""
+    home = await opened(over_budget, extra=ASK_FOR_MONEY)
+    await home.wake()
+    await advance(PAGE, home.works)
+    await answer(home, 1, await waiting_item(home, 1), kind=MailKind.BUDGET_RAISED, value="raised")
+    await advance(PAGE, home.works)
+    await waiting_item(home, 1)
+    assert (await advance(PAGE, home.works)).did == "nothing_due"
+
+
+async def test_an_answer_during_another_turn_makes_its_own_turn_due_at_once() -> None:
+    """The running turn takes the mail; releasing the session must not leave the answered turn until its deadline."""
+    home = await opened()
+
+    async def while_running(opening: Any, claim: Any) -> Any:
+        await answer(home, 1, await waiting_item(home, 1))
+        taken = await claim.fetch_mail()
+        await claim.commit((), mail_taken=len(taken))
+        return finish()(opening, claim)
+
+    await _with_async_segments(home, ask, while_running, finish())
+    await home.wake(cause="asked", conversation="a")
+    await advance(PAGE, home.works)
+    await home.wake(key="manual/2", cause="asked", conversation="b")
+    await advance(PAGE, home.works)
+    overview = await home.store.overview(PAGE)
+    assert overview is not None
+    assert overview.due_ms is not None
+    assert overview.due_ms - await home.store.now_ms() <= 5_000
+    assert (await advance(PAGE, home.works)).turn == 1
+
+
+async def test_an_answered_question_is_not_superseded() -> None:
+    """An answer that came while a later turn ran counts: the turn goes on with it."""
+    home = await opened()
+
+    async def while_running(opening: Any, claim: Any) -> Any:
+        await answer(home, 1, await waiting_item(home, 1))
+        return finish()(opening, claim)
+
+    await _with_async_segments(home, ask, while_running, finish())
+    await home.wake()
+    await advance(PAGE, home.works)
+    await home.wake(key="manual/2")
+    await advance(PAGE, home.works)
+    assert (await advance(PAGE, home.works)).turn == 1
+    assert await ends(home) == [("core/page/2", "completed"), ("core/page/1", "completed")]
+
+
+async def test_a_turn_ends_once_though_its_question_expired_and_a_later_turn_came() -> None:
+    """One claim finds the deadline passed and a new wake: the first turn has one end, its own."""
+    home = await opened(ask, finish())
+    await home.wake()
+    await advance(PAGE, home.works)
+    home.clock.pass_(home.works.policy.question_ttl_s + 1)
+    await home.wake(key="manual/2")
+    await advance(PAGE, home.works)
+    assert await ends(home) == [("core/page/1", "timeout"), ("core/page/2", "completed")]
+
+
+async def test_wakes_behind_a_turn_that_cannot_resume_stay_due() -> None:
+    """The turn ends failed; what waits in the inbox is due at once, not when somebody happens to come by."""
+    home = await opened()
+
+    async def dies(opening: Any, claim: Any) -> Any:
+        raise RuntimeError("the worker dies here")
+
+    await _with_async_segments(home, dies, finish())
+    await home.wake()
+    try:
+        await advance(PAGE, home.works)
+    except RuntimeError:
+        home.keeper.held.clear()
+    await home.wake(key="manual/2")
+    session = home.store._state.teams[house.TEAM].sessions["page"]  # type: ignore[attr-defined]
+    del session.words[1].body["contract"]
+    home.clock.pass_(60)
+    await advance(PAGE, home.works)
+    first = await home.store.turn(PAGE, 1)
+    assert first is not None
+    assert first.state is TurnState.FAILED
+    overview = await home.store.overview(PAGE)
+    assert overview is not None
+    assert overview.due_ms is not None
+    assert (await advance(PAGE, home.works)).turn == 2
+
+
+async def _with_async_segments(home: House, *segments: Any) -> None:
+    engine = home.engine
+    assert isinstance(engine, ScriptedEngine)
+    left = list(segments)
+
+    async def run(opening: Any, claim: Any) -> Any:
+        engine.openings.append(opening)
+        ending = left.pop(0)(opening, claim)
+        return await ending if hasattr(ending, "__await__") else ending
+
+    engine.run = run  # type: ignore[method-assign]
