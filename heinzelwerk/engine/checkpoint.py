@@ -39,7 +39,7 @@ from heinzelwerk.engine import context, messages
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.segment import Segment
-from heinzelwerk.ports import Clock, Interrupt
+from heinzelwerk.ports import Clock, Interrupt, Policy
 from heinzelwerk.turn import CallRecord, CallState
 
 MOST_REPEATS = 3
@@ -65,6 +65,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
     ledger: Mapping[str, CallRecord]
     answers: Mapping[str, str]
     clock: Clock
+    policy: Policy
     run: AgentRun[TurnDeps, Any] | None = None
     rejection: Rejection | None = None
     request_ms: int = 0
@@ -234,9 +235,8 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         """The history with the rejection that spent the budget, and what it was."""
         rejection = self.rejection or Rejection(None, error.__cause__ or error)
         refused = rejection.error
-        policy = self.segment.policy
         output = rejection.call is None or rejection.call.tool_name == messages.OUTPUT_TOOL
-        limit = policy.retries_of_output if output else policy.retries_of_tool
+        limit = self.policy.retries_of_output if output else self.policy.retries_of_tool
         cause: Any = "validation_error" if isinstance(refused, ValidationError) else "model_retry"
         if rejection.call is None and not isinstance(refused, ValidationError | ModelRetry):
             cause = "no_output"

@@ -59,18 +59,20 @@ class MeteredModel(WrapperModel):
         patience: Patience,
         clock: Clock,
         timed: Callable[[int], None],
+        timeout_s: float,
         readers: Readers | None = None,
     ) -> None:
         super().__init__(first.model)
         self._fallback, self._segment, self._patience = fallback, segment, patience
         self._clock, self._timed, self._readers = clock, timed, readers
+        self._timeout_s = timeout_s
         self._waited = 0
         self.sent = False
         self._use(first)
 
     def _use(self, candidate: Candidate) -> None:
         self.wrapped = candidate.model
-        self._segment.model, self._segment.quote = candidate.name, candidate.quote
+        self._segment.model, self._segment.purse.quote = candidate.name, candidate.quote
 
     async def request(
         self,
@@ -87,7 +89,7 @@ class MeteredModel(WrapperModel):
             self.sent = True
             try:
                 settings = merge_model_settings(model_settings, limits)
-                async with asyncio.timeout(self._segment.policy.request_timeout_s):
+                async with asyncio.timeout(self._timeout_s):
                     response = await self._answer(messages, settings, model_request_parameters, asked.attempt)
             except Exception as error:
                 trouble = classify(error)

@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UsageL
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
-from pydantic_ai.usage import RequestUsage, UsageLimits
+from pydantic_ai.usage import UsageLimits
 
 from heinzelwerk import errors, ids, text
 from heinzelwerk.claim import Claim
@@ -27,7 +27,8 @@ from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience, Readers
 from heinzelwerk.engine.models import Models
-from heinzelwerk.engine.segment import AT_CAP, Segment
+from heinzelwerk.engine.purse import AT_CAP, Purse
+from heinzelwerk.engine.segment import Segment
 from heinzelwerk.engine.trouble import Circuit, RetryRules
 from heinzelwerk.handoff_job import JobRecord, Task, request_body
 from heinzelwerk.ids import SessionId
@@ -99,14 +100,8 @@ class PydanticEngine:
             begun = start.start(opening, budget=self._policy.history_tokens)
         except errors.ConfigurationError as error:
             return Failed(Tail(opening.turn), text.clean_line(str(error)), f"{error}\n{error.fix}")
-        segment = Segment(
-            opening,
-            claim,
-            self._policy,
-            self._clock,
-            quote=first.quote,
-            max_tokens=self._models.settings.max_tokens,
-        )
+        purse = Purse(opening, self._policy, quote=first.quote, max_tokens=self._models.settings.max_tokens)
+        segment = Segment(opening, claim, self._clock, purse)
         segment.model = first.name
         return await _Run(self, segment, begun, first).end()
 
@@ -201,7 +196,7 @@ class _Run:
         self._token = CancellationToken()
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._checkpoint = Checkpoint(segment, self._opening.calls, self._opening.answers, engine.clock)
+        self._checkpoint = Checkpoint(segment, self._opening.calls, self._opening.answers, engine.clock, engine.policy)
         rules, jitter = engine.patience
         self._model = MeteredModel(
             first,
@@ -210,6 +205,7 @@ class _Run:
             patience=Patience(rules, engine.circuit, jitter, self._pause),
             clock=engine.clock,
             timed=self._timed,
+            timeout_s=engine.policy.request_timeout_s,
             readers=engine.readers(segment),
         )
         self._run: AgentRun[TurnDeps, Any] | None = None
@@ -279,15 +275,12 @@ class _Run:
         return agent
 
     def _limits(self) -> UsageLimits:
-        """The hard stop inside a step: what the turn's cap can buy at most, whatever a provider does with max_tokens."""
+        """The hard stop inside a step, and the deployment's numbers of requests and calls."""
         policy, segment = self._engine.policy, self._segment
-        usage, left = segment.turn.usage, segment.left
-        output = None
-        if left is not None:
-            a_million = segment.quote.micros(RequestUsage(output_tokens=1_000_000)) or 0
-            output = usage.output_tokens + left * 1_000_000 // a_million if a_million else None
         return UsageLimits(
-            request_limit=policy.max_requests, tool_calls_limit=policy.max_tool_calls, output_tokens_limit=output
+            request_limit=policy.max_requests,
+            tool_calls_limit=policy.max_tool_calls,
+            output_tokens_limit=segment.purse.output_ceiling(segment.turn),
         )
 
     # -- ends --------------------------------------------------------------------------------------------------
@@ -333,7 +326,7 @@ class _Run:
     def _job(self, call: str, asked: tools.Handoff, now: int) -> tuple[JobRecord, Task]:
         turn, wake = self._segment.turn, self._segment.turn.wake
         left_s = max(self._opening.contract.timeout_s - turn.active_ms / 1000, 1.0) * asked.budget_share
-        left = self._segment.left
+        left = self._segment.purse.left(turn)
         name = ids.digest(f"{turn.id()}/{call}")[:26]
         job = JobRecord(
             id=name,

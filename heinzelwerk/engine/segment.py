@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -16,29 +15,24 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from heinzelwerk import mailroom, unanswered
-from heinzelwerk.budget import MICROS, Caps, Reservation, Settlement
+from heinzelwerk.budget import Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
 from heinzelwerk.effect import EffectState
 from heinzelwerk.ending import OverBudget, Tail
-from heinzelwerk.engine import context, messages, prices
+from heinzelwerk.engine import context, messages
 from heinzelwerk.engine.leave import Leave
-from heinzelwerk.engine.prices import Quote
+from heinzelwerk.engine.purse import Asked, Charge, Purse
 from heinzelwerk.engine.start import Start
 from heinzelwerk.engine.trouble import Trouble
 from heinzelwerk.event import Note
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.opening import Opening
-from heinzelwerk.ports import Clock, Policy
+from heinzelwerk.ports import Clock
 from heinzelwerk.turn import CallRecord, CallState, TurnRecord, Usage
 from heinzelwerk.unanswered import RESERVED
-from heinzelwerk.wake import Cause
 
 T = TypeVar("T")
-AT_CAP, RAISED = "at_cap", "raised"
-"""Counters: the last segment ended at the turn's cap; what people added to it since, in micro-dollars."""
-LEAST_OUTPUT = 256
-"""Fewer output tokens than this are not worth a request: the turn is at its cap."""
 
 
 async def durably(work: Coroutine[Any, Any, T]) -> T:
@@ -53,101 +47,31 @@ async def durably(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An attempt that may be sent: its reservation's id, the money put aside, the most output tokens it may bring."""
-
-    id: str
-    micros: int
-    max_tokens: int
-    step: int
-    attempt: int
-
-
 class Segment:
     """The state of one segment; `turn` is the record as it was last stored."""
 
-    def __init__(
-        self, opening: Opening, claim: Claim, policy: Policy, clock: Clock, *, quote: Quote, max_tokens: int
-    ) -> None:
-        self.opening, self.claim, self.policy = opening, claim, policy
+    def __init__(self, opening: Opening, claim: Claim, clock: Clock, purse: Purse) -> None:
+        self.opening, self.claim, self.purse = opening, claim, purse
         self.turn: TurnRecord = opening.turn
-        self.quote = quote
         self.model = opening.model
         self.asked: Asked | None = None
-        self.overhead_tokens = 0  # instructions and tool definitions, which no message holds
         self.mail_waits = bool(claim.mail)
         self.late: list[str] = []
-        self._clock, self._max_tokens = clock, max_tokens
+        self._clock = clock
         self._began = clock.monotonic()
         self._active_ms = opening.turn.active_ms
         self._lock = asyncio.Lock()
         self._notes: list[Note] = []
         self._call_notes: dict[str, list[Note]] = {}
-        self._unstored_steers: tuple[str, ...] = ()
-        self._charged, self._unpriced = 0, False
-
-    # -- money -------------------------------------------------------------------------------------------------
-
-    @property
-    def base_cap(self) -> int | None:
-        """The turn's cap in micro-dollars: the deployment's, or the contract's where that is lower."""
-        contract = self.opening.contract
-        caps = [] if self.policy.caps.turn is None else [self.policy.caps.turn]
-        if contract.agent.max_usd is not None:
-            caps.append(int(contract.agent.max_usd * MICROS))
-        if not caps:
-            return None
-        # A scheduled wake may be tried again by itself: all its attempts together stay under the cap.
-        share = contract.retries + 1 if self.turn.wake.cause is Cause.SCHEDULED else 1
-        return min(caps) // share
-
-    @property
-    def cap(self) -> int | None:
-        """The cap with what people added."""
-        return None if self.base_cap is None else self.base_cap + self.turn.counters.get(RAISED, 0)
-
-    @property
-    def left(self) -> int | None:
-        """What the turn may still spend."""
-        return None if self.cap is None else max(self.cap - self.turn.usage.counted_micros, 0)
-
-    def _ask(self, waiting: Sequence[ModelMessage], turn: TurnRecord) -> Asked:
-        """The next attempt with what it may cost at most. Leaves the segment where the turn's cap does not hold it."""
-        inputs = self._input_tokens(waiting)
-        wanted, left = self._max_tokens, None
-        if self.base_cap is not None:
-            left = max(self.base_cap + turn.counters.get(RAISED, 0) - turn.usage.counted_micros, 0)
-            wanted = prices.affordable_output(self.quote, input_tokens=inputs, micros=left, wanted=wanted)
-        most = max(wanted, min(LEAST_OUTPUT, self._max_tokens))
-        amount = self.quote.micros(RequestUsage(input_tokens=inputs, output_tokens=most)) or 0
-        if left is not None and amount > left:
-            raise Leave(lambda tail: OverBudget(tail, "turn", amount))
-        step, attempt = turn.steps + 1, turn.attempt + 1
-        return Asked(f"{turn.number}/{step}/{attempt}", amount, most, step, attempt)
-
-    def _input_tokens(self, waiting: Sequence[ModelMessage]) -> int:
-        """Tokens of the next request: what the provider counted last time, and a guess of what came after."""
-        at = messages.last_response(waiting)
-        response = waiting[at] if at is not None else None
-        if isinstance(response, ModelResponse) and response.usage.input_tokens:
-            counted = response.usage.input_tokens + response.usage.output_tokens
-            fresh = waiting[(at or 0) + 1 :]
-        else:
-            counted, fresh = self.overhead_tokens, waiting
-        return counted + sum(len(item) for item in messages.dump(fresh)) // 3
+        self._charge = Charge()
 
     # -- checkpoints -------------------------------------------------------------------------------------------
 
     async def begin(self, begun: Start) -> None:
         """The segment's first commit: the history as this run takes it, an unanswered request booked, the first one reserved."""
         booked = unanswered.book(self.turn)
-        counters = dict(booked.turn.counters)
-        if counters.pop(AT_CAP, 0) and self.base_cap is not None:
-            # Only a person's word leads on from a cap: it buys the turn once more what it may spend.
-            counters[RAISED] = counters.get(RAISED, 0) + self.base_cap
+        counters = self.purse.raised(booked.turn.counters)
         waiting = tuple(s for s in self.turn.steers if s not in begun.steers)
-        self._unstored_steers = waiting
         self.late = list(begun.late)
         turn = booked.turn.model_copy(
             update={"counters": counters, "steers": waiting, "messages": len(begun.messages) - 1}
@@ -172,21 +96,17 @@ class Segment:
     def told(self, instructions: str, tool_definitions: int) -> None:
         """What every request carries beside its messages; `tool_definitions` in characters."""
         self._instructions = instructions.encode()
-        self.overhead_tokens = (len(instructions) + tool_definitions) // 3
+        self.purse.overhead_tokens = (len(instructions) + tool_definitions) // 3
 
     def charge(self, usage: RequestUsage) -> int:
-        """Micro-dollars of the response that just came; one whose cost cannot be computed counts at the cap."""
-        asked = self.asked
-        found = prices.cost(self.quote, usage)
-        self._unpriced = found is None
-        self._charged = max(asked.micros if asked else 0, self.left or 0) if found is None else found
-        return self._charged
+        """Micro-dollars of the response that just came."""
+        self._charge = self.purse.charge(self.asked, usage, self.turn)
+        return self._charge.micros
 
     async def response(self, found: Sequence[ModelMessage], *, ms: int) -> None:
         """A model answered: the request as it was sent and the response, paid and settled, in one commit."""
         asked = self._taken()
         turn, note, settle = self._answered(found, asked, ms=ms)
-        self._unstored_steers = ()
         await self.write(turn, notes=[note], history=self._history(found), settle=settle)
 
     def _answered(
@@ -197,7 +117,7 @@ class Segment:
         response = found[at] if at is not None else None
         if not isinstance(response, ModelResponse):
             raise TypeError("an answered request has a response in its history")
-        used, charged = response.usage, self._charged
+        used, charged = response.usage, self._charge.micros
         spent = Usage(
             requests=1,
             input_tokens=used.input_tokens,
@@ -205,7 +125,7 @@ class Segment:
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
             cost_micros=charged,
-            unpriced=int(self._unpriced),
+            unpriced=int(self._charge.unpriced),
         )
         turn = self.turn.model_copy(
             update={
@@ -231,11 +151,11 @@ class Segment:
         }
         if used.cache_read_tokens or used.cache_write_tokens:
             data |= {"cache_read_tokens": used.cache_read_tokens, "cache_write_tokens": used.cache_write_tokens}
-        if self._unpriced:
+        if self._charge.unpriced:
             data["unpriced"] = True
         if response.finish_reason not in (None, "stop", "tool_call"):
             data["finish"] = response.finish_reason
-        return turn, Note("step.model", data, turn=turn.id()), self._settled(asked, charged)
+        return turn, Note("step.model", data, turn=turn.id()), asked.settled(charged)
 
     async def tools(
         self,
@@ -287,9 +207,6 @@ class Segment:
     def _history(self, found: Sequence[ModelMessage]) -> History:
         keep = self.turn.messages
         return History(self.turn.number, keep, messages.dump(found[keep:]))
-
-    def _settled(self, asked: Asked, charged: int, *, possible: bool = False) -> tuple[Settlement, ...]:
-        return (Settlement(asked.id, charged, possible),) if asked.micros or charged else ()
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -350,7 +267,7 @@ class Segment:
         await self.write(
             turn,
             notes=[Note("step.model", data, turn=turn.id())],
-            settle=self._settled(asked, spent, possible=trouble.spent),
+            settle=asked.settled(spent, possible=trouble.spent),
         )
 
     async def withdraw(self) -> None:
@@ -359,7 +276,7 @@ class Segment:
         if asked is not None:
             counters = {name: value for name, value in self.turn.counters.items() if name != RESERVED}
             turn = self.turn.model_copy(update={"counters": counters})
-            await self.write(turn, settle=self._settled(asked, 0), progress=False)
+            await self.write(turn, settle=asked.settled(0), progress=False)
 
     def count(self, **counters: int) -> None:
         """Remember counters with the next write."""
@@ -462,7 +379,7 @@ class Segment:
             asked: Asked | None = None
             if ask is not None:
                 try:
-                    asked = self._ask(ask, turn)
+                    asked = self.purse.ask(ask, turn)
                 except Leave as leave:
                     refused = leave
             if asked is not None:
@@ -472,7 +389,7 @@ class Segment:
                 reply = await self.claim.commit(
                     notes,
                     turns=(reserved,),
-                    reserve=self._reservation(asked),
+                    reserve=self.purse.reservation(asked),
                     mail_taken=mail_taken,
                     progress=progress,
                     **parts,
@@ -488,12 +405,6 @@ class Segment:
                 self._stored(turn, reply)
             if refused is not None:
                 raise refused
-
-    def _reservation(self, asked: Asked) -> Reservation | None:
-        if not asked.micros:
-            return None
-        caps = Caps(None, self.policy.caps.session_day, self.policy.caps.team_day)
-        return Reservation(asked.id, asked.micros, caps, ttl_ms=int((self.policy.request_timeout_s + 60) * 1000))
 
     def _stored(self, turn: TurnRecord, reply: CommitReply) -> None:
         self.turn = turn
@@ -526,7 +437,7 @@ class Segment:
             self._notes.append(note)
         elif asked is not None:
             spent = asked.micros if sent else 0
-            settle = self._settled(asked, spent, possible=sent)
+            settle = asked.settled(spent, possible=sent)
             usage = turn.usage.plus(Usage(requests=int(sent), possible_micros=spent))
             counters = {k: v for k, v in turn.counters.items() if k != RESERVED}
             turn = turn.model_copy(update={"usage": usage, "counters": counters})
