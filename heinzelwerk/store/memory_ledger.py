@@ -53,6 +53,9 @@ def plan(team: TeamState, effect: EffectRecord, text: str | None, now: int, opti
     if text is not None:
         team.effect_texts[effect.id] = text
     team.effects[effect.id] = effect
+    if effect.state.ended:
+        end(team, effect, effect.state, now, options)
+        return
     team.due[f"effect:{effect.id}"] = effect.expires_ms or now
     for other in _rivals(team, effect):
         if other.turn > effect.turn and (other.undecided or _offered(other)):
@@ -294,7 +297,8 @@ def close(
     else:
         team.due.pop(member, None)
     _wake_target(team, record, now)
-    tell(team, record, now)
+    if effect.state is not to:
+        tell(team, record, now)
     return MoveReply(Moved.DONE, record)
 
 

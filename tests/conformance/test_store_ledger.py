@@ -601,3 +601,49 @@ async def test_a_newer_store_is_refused(world: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr("heinzelwerk.store.rules.FORMAT", 0)
     with pytest.raises(FormatTooNew, match="install the release"):
         await world.store.prepare()
+
+
+async def test_an_effect_that_is_born_failed_has_ended(world: World) -> None:
+    """No publisher, no target: it is out of due, its turn's words may expire, an older offer stays open, the session is told."""
+    older, _ = await offer(world, "manual/1", "One")
+    effect, _ = await offer(world, "manual/2", "Two", state=EffectState.FAILED, reason="no such document")
+    assert (effect.state, effect.ended_ms is not None) == (EffectState.FAILED, True)
+    assert [record.id for record in await world.store.effects(TEAM, undecided=True)] == [older.id]
+    await world.time.passes(1)
+    assert effect.id not in [entry.name for entry in await world.store.due(TEAM, kind="effect")]
+    mail = await world.store.unread_mail(WEEKLY)
+    assert [(one.kind, one.data["state"]) for one in mail] == [(MailKind.EFFECT_MOVED, "failed")]
+
+
+async def test_a_chat_proposal_that_is_born_failed_fills_its_wait(world: World) -> None:
+    """The turn goes on at once; it does not wait for a person who can decide nothing."""
+    holder = await world.running("asked/1")
+    assert holder.turn is not None
+    effect = effect_of(holder.turn, "Text", call="1:c1", state=EffectState.FAILED, reason="no publisher")
+    await holder.waits(item_of(effect.id, WaitKind.PROPOSAL, FAR, call="1:c1"), effects=(effect,), bodies=())
+    turn = await world.store.turn(WEEKLY, holder.turn.number)
+    assert turn is not None
+    assert turn.ready
+    assert [item.value for item in turn.waits] == ["failed"]
+
+
+async def test_looking_again_at_an_effect_in_doubt_tells_nobody_anew(world: World) -> None:
+    """A target that cannot be read is looked at again and again; only the first look changes the effect's state."""
+    effect, _ = await offer(world, "manual/1", "Text")
+    begun = await start(world, await approve(world, effect))
+    told = []
+    for look in range(3):
+        assert begun.record is not None
+        begun = await world.store.close_effect(
+            TEAM,
+            effect.id,
+            version=begun.record.version,
+            to=EffectState.UNKNOWN,
+            reason="",
+            seen=f"look {look}",
+            retry_in_ms=9,
+        )
+        told.append(len(await world.store.unread_mail(WEEKLY)))
+    assert begun.record is not None
+    assert begun.record.seen == "look 2"
+    assert told[0] == told[1] == told[2]

@@ -18,12 +18,13 @@ if ENDED[A.to] then
   if A.to == 'completed' and effect.decision == 'unattended' then approve_text(effect) end
   return answer(reply('done', effect))
 end
-local member = 'effect:' .. effect.id
+local member, looked_again = 'effect:' .. effect.id, effect.state == A.to
 calm(member)
 changes.state = A.to
 if A.to == 'planned' then changes.not_before_ms, changes.deadline_ms = NOW + A.retry_in_ms, null end
 move(effect, changes)
 if A.to == 'planned' or A.retry_in_ms > 0 then due(member, NOW + A.retry_in_ms) else undue(member) end
 wake_target(effect)
-tell(effect)
+-- A target that cannot be read is looked at for as long as it takes: only a change of state is news.
+if not looked_again then tell(effect) end
 return answer(reply('done', effect))

@@ -121,6 +121,7 @@ end
 local function question(effect) return (string.gsub(effect.key, '/[^/]*$', '')) end
 
 -- A new effect. An id that is there already stays as it is; older undecided offers go, an older one is born superseded.
+-- One that is born failed (no publisher, no target) offers nothing and ends here.
 local function plan(effect, text)
   if call('EXISTS', B .. 'effect:' .. effect.id) == 1 then return end
   effect.created_ms, effect.expires_ms = NOW, NOW + O.approval_ttl_ms
@@ -134,6 +135,7 @@ local function plan(effect, text)
   call('ZADD', B .. 'effects:ids', 0, effect.id)
   call('ZADD', B .. 'target:' .. effect.target, int(effect.turn), effect.id)
   effect_opened(effect.heinzel, effect.turn)
+  if ENDED[effect.state] then return finish(effect, effect.state, {}) end
   due('effect:' .. effect.id, may_start(effect) and NOW or effect.expires_ms)
   for _, other in ipairs(rivals(effect)) do
     if same_offer(other, effect) then
