@@ -35,6 +35,7 @@ def make_app(settings: Settings, url: str) -> Celery:
         },
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # a server that is full refuses writes for a while: no reason to end a worker
         result_backend=None,
         task_ignore_result=True,
         task_serializer="json",

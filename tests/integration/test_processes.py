@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
+from heinzelwerk import errors
 from heinzelwerk.turn import TurnState
 from tests.support.deployment import CHECKOUT, SESSION, Deployment
 from workers.root import Runtime
@@ -224,18 +226,55 @@ async def test_messages_that_make_no_sense_stop_nobody(deployment, team):
     assert deployment.workers[0].poll() is None
 
 
-async def test_bytes_that_are_no_message_are_gone_after_one_restart(deployment, team):
-    """What no Celery wrote into a queue ends Celery's consumer; the restarted one finds the queue as it should be."""
+async def test_bytes_that_are_no_message_stop_nobody(deployment, team):
+    """What no Celery wrote into a queue is dropped; running turns and the worker go on."""
     client, runtime = team
-    first = deployment.start("turns")
+    deployment.gate.close()
+    worker = deployment.start("turns")
     await deployment.working(runtime, 1)
+    await client.wake("page", key="k")
+    await deployment.asked(1)
     with runtime.app.connection_for_write() as connection:
         connection.default_channel.client.lpush("turns", b"\x00 no message")
-    assert await asyncio.to_thread(first.wait, 60.0) == 1
-    deployment.start("turns")
+
+    async def noticed() -> bool:
+        return "dropped what is no message, reconnecting" in deployment.logs()
+
+    await deployment.eventually(noticed)
+    deployment.gate.open()
+    await client.wake("page", key="after")
+    turns = await deployment.ended(runtime, [1, 2])
+    assert {turn.state for turn in turns} == {TurnState.COMPLETED}
+    assert len(deployment.gate.requests()) == 4
+    assert worker.poll() is None
+
+
+async def test_a_full_server_ends_no_worker(deployment, team, short_leases):
+    """Out of memory: the caller is refused with the reason, workers live on and finish when there is room again."""
+    client, runtime = team
+    deployment.gate.close()
+    deployment.variables["HEINZELWERK_WORKERS__TURN_THREADS"] = "1"
+    worker = deployment.start("turns")
+    await deployment.working(runtime, 1)
     await client.wake("page", key="k")
-    (turn,) = await deployment.ended(runtime, [1])
-    assert turn.state is TurnState.COMPLETED
+    await deployment.asked(1)
+    for _ in range(3):
+        runtime.app.send_task("heinzelwerk.turn", args=("crew/page",), queue="turns")
+    with redis.Redis.from_url(deployment.server.url) as server:
+        server.config_set("maxmemory", "1")
+        with pytest.raises(errors.StoreUnavailable, match="out of memory"):
+            await client.wake("page", key="refused")
+        deployment.gate.open()
+
+        async def noticed() -> bool:
+            return "OutOfMemory" in deployment.logs()
+
+        await deployment.eventually(noticed)
+        server.config_set("maxmemory", "0")
+    await client.wake("page", key="after")
+    turns = await deployment.ended(runtime, [1, 2])
+    assert {turn.state for turn in turns} == {TurnState.COMPLETED}
+    assert worker.poll() is None
 
 
 async def test_a_drained_deployment_claims_nothing(deployment, team):
