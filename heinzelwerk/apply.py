@@ -21,7 +21,7 @@ from heinzelwerk.ports import Placement
 from heinzelwerk.wake import Cause, Wake, WhenBusy, inputs_key
 
 if TYPE_CHECKING:
-    from heinzelwerk.ports import Publisher, Works
+    from heinzelwerk.ports import Publisher, TargetView, Works
 
 log = structlog.get_logger("heinzelwerk.apply")
 
@@ -129,6 +129,9 @@ async def _place(record: EffectRecord, publisher: Publisher, works: Works) -> st
     seconds = works.policy.effect_timeout_s
     try:
         async with asyncio.timeout(seconds):
+            if not publisher.refuses_late and (view := await _there_already(record, publisher)):
+                seen = "was there before this attempt"
+                return await _close(record, EffectState.COMPLETED, works, revision=view.revision, seen=seen)
             revision = await publisher.place(placement, deadline_s=seconds)
     except (errors.TargetConflict, errors.TargetMissing) as error:
         return await _close(record, EffectState.FAILED, works, reason=str(error))
@@ -141,6 +144,15 @@ async def _place(record: EffectRecord, publisher: Publisher, works: Works) -> st
         _log("effect in doubt", record, detail=str(error))
         return "in_doubt"
     return await _close(record, EffectState.COMPLETED, works, revision=revision)
+
+
+async def _there_already(record: EffectRecord, publisher: Publisher) -> TargetView | None:
+    """What the target holds where that is this very effect: a ledger that lost its last writes does not know it any more."""
+    try:
+        view = await publisher.view(record.arguments)
+    except (errors.TargetConflict, errors.TargetMissing, errors.Refused):
+        return None  # placing it will say the same, with the ledger's words for it
+    return view if view.key == record.key else None
 
 
 async def _again(record: EffectRecord, works: Works, reason: str, *, retry_after_s: float | None = None) -> str:
