@@ -251,6 +251,14 @@ class Notices(Section):
     smtp_password: SecretStr | None = None
     sender: str | None = None
     recipients: tuple[str, ...] = ()
+    link: str | None = None  # of a page of yours, with {team}, {heinzel}, {turn} and {id}
+    every: Seconds = Field(default=15.0, ge=0.1)  # upkeep looks this often, less often where a look takes long
+
+    @model_validator(mode="after")
+    def _mail_has_both_ends(self) -> Notices:
+        if self.smtp_host is not None and (self.sender is None or not self.recipients):
+            raise ValueError("smtp_host needs sender and recipients")
+        return self
 
 
 class Workers(Section):

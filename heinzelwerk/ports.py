@@ -20,6 +20,7 @@ from heinzelwerk.generation import ContractEntry, Generation, LoadReply
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, PostReply
+from heinzelwerk.notice import Notice
 from heinzelwerk.session import Due, Hold, NotClaimed, Overview, Snapshot
 from heinzelwerk.turn import CallRecord, EnginePins, TurnRecord
 from heinzelwerk.wake import Acceptance, Wake
@@ -304,6 +305,9 @@ class Store(Protocol):
     async def take_turns(self, name: str, *, ttl_ms: int) -> bool:
         """True for one caller per `ttl_ms`: sweeps and notices that every worker runs but one suffices."""
 
+    async def is_taken(self, name: str) -> bool:
+        """Whether somebody took that turn and its time has not passed; takes nothing."""
+
     async def server_facts(self) -> dict[str, str]:
         """Version, durability, eviction policy, clock, memory: what `doctor` judges."""
 
@@ -409,6 +413,15 @@ class Channel(Protocol):
 
     async def reply(self, session: SessionId, turn: int, text: str) -> None:
         """Show a turn's words to the people of its conversation."""
+
+
+class Messenger(Protocol):
+    """Tells people outside that something waits for them: a webhook, mail."""
+
+    name: str
+
+    async def tell(self, notice: Notice) -> None:
+        """Deliver one notice; the same id may come twice. TargetUnavailable where it did not arrive."""
 
 
 @dataclass(frozen=True, slots=True)

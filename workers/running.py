@@ -22,7 +22,7 @@ from heinzelwerk import advance
 from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Held, Interrupt
-from workers import health, profiles, reloading, root
+from workers import health, noticing, profiles, reloading, root
 from workers import log as logs
 from workers.keeper import LeaseKeeper
 from workers.profiles import Profile
@@ -129,6 +129,7 @@ class Worker:
         self._runtime.bridge.go_on(self._sweeping())
         if self._profile.upkeeps:
             self._runtime.bridge.go_on(_repeat("upkeep", self._upkeep, UPKEEP_SWEEPS * every.sweep_every))
+            self._runtime.bridge.go_on(noticing.go_on(self._runtime))
 
     async def _sweeping(self) -> None:
         """The scan of a starting worker, then the sweep in turn with all others: a dead beat only delays."""

@@ -106,6 +106,10 @@ class RedisStore(Wakes, Sessions, Ledger):
         key = self._global(f"turns:{name}")
         return await self._link.command("SET", key, "1", "NX", "PX", ttl_ms) is not None
 
+    async def is_taken(self, name: str) -> bool:
+        """Whether somebody took that turn and its time has not passed."""
+        return bool(await self._link.command("EXISTS", self._global(f"turns:{name}")))
+
     async def server_facts(self) -> dict[str, str]:
         """Version, durability, eviction policy, clock, memory: what `doctor` judges. What a server does not tell is left out."""
         facts = {"clock_ms": str(await self.now_ms()), "address": self._link.address}

@@ -403,6 +403,10 @@ class MemoryStore(MemoryReading):
         self._state.turns_taken[name] = now + ttl_ms
         return True
 
+    async def is_taken(self, name: str) -> bool:
+        """Whether somebody took that turn and its time has not passed."""
+        return self._state.turns_taken.get(name, 0) > self._clock_ms()
+
     async def prune(
         self, team: str, *, before_ms: int, archive: Callable[[SessionId, Sequence[bytes]], Awaitable[None]] | None
     ) -> int:

@@ -535,8 +535,11 @@ async def test_flags_and_taking_turns(world: World) -> None:
     assert await world.store.flag("drain", clear=True) is None
     taken = await asyncio.gather(*(world.store.take_turns("sweep", ttl_ms=60_000) for _ in range(5)))
     assert sorted(taken) == [False] * 4 + [True]
+    assert await world.store.is_taken("sweep")
+    assert not await world.store.is_taken("short")
     assert await world.store.take_turns("short", ttl_ms=40)
     await world.time.passes(40)
+    assert not await world.store.is_taken("short")
     assert await world.store.take_turns("short", ttl_ms=40)
     assert int((await world.store.server_facts())["clock_ms"]) > 0
 
