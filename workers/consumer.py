@@ -22,6 +22,8 @@ NO_MESSAGE = (ValueError, TypeError, LookupError)
 class Consumer(CeleryConsumer):  # type: ignore[misc] # Celery has no types
     """Survives the server's restart and whatever lies on its queues."""
 
+    connection_errors: tuple[type[BaseException], ...]
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         known = vars(self)["connection_errors"]
