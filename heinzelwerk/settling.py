@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from heinzelwerk.ports import Works
 
 POISON = "poison"
+REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     """Move mail onto the spine, end what was stopped, expired or is poison; the open turns that remain, oldest first."""
     now = claim.now_ms()
     found = mailroom.sort(claim.session, claim.snapshot.turns, claim.mail, now_ms=now)
-    ends = [*_ends(found), *_poison(claim, found)]
+    ends = _revoked(found) if claim.snapshot.entry is None else [*_ends(found), *_poison(claim, found)]
     memo = await _memo(claim, found.moved, works)
     if found.empty and not ends:
         return found.turns
@@ -64,6 +65,11 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
         inbox=tuple(entry for entry in claim.snapshot.inbox if not _is_taken(entry.wake.id, ends)),
     )
     return tuple(turn for turn in found.turns if turn.number not in numbers)
+
+
+def _revoked(found: Sorted) -> list[_End]:
+    """Every open turn of a contract that is no longer loaded: what it waits for is waited for no more."""
+    return [_End(turn, TurnState.CANCELLED, REVOKED) for turn in found.turns]
 
 
 def _ends(found: Sorted) -> list[_End]:
