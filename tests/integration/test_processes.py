@@ -1,6 +1,7 @@
 """Real worker processes over a real server: a wake becomes one turn whatever happens to messages, workers and server."""
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -335,6 +336,20 @@ async def test_upkeep_loads_a_changed_repository(deployment, team):
     assert (await runtime.works.store.entries("crew"))["page"].title == "The page"
     await asyncio.sleep(2.5)
     assert (await runtime.works.store.generation("crew")).number == 2
+
+
+async def test_a_doorbell_carries_ids_and_nothing_else(deployment, team):
+    """What lies on the broker, and what Flower shows of it, names the session; no word of the wake is in it."""
+    client, runtime = team
+    await client.wake("page", key="secret-key", text="the customer's words", by="somebody")
+    assert await asyncio.to_thread(runtime.bell.flush, 30.0)
+    with redis.Redis.from_url(deployment.server.url) as server:
+        (message,) = server.lrange("mq:turns", 0, -1)
+    read = json.loads(message)
+    assert json.loads(base64.b64decode(read["body"]))[:2] == [["crew/page"], {}]
+    assert (read["headers"]["argsrepr"], read["headers"]["kwargsrepr"]) == ("(session=crew/page)", "{}")
+    assert read["headers"]["expires"]
+    assert not [word for word in (b"secret-key", b"customer", b"somebody") if word in message]
 
 
 async def test_beat_asks_for_a_sweep_and_nothing_else(deployment, team):
