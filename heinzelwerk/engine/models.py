@@ -19,6 +19,7 @@ from heinzelwerk import errors
 from heinzelwerk.engine import prefixes, prices
 from heinzelwerk.engine.prefixes import known_prefixes, missing_extra
 from heinzelwerk.engine.prices import Price, Quote
+from heinzelwerk.engine.trouble import Circuit
 
 __all__ = ["ModelSettings", "Models", "known_prefixes", "missing_extra", "missing_key", "version"]
 
@@ -74,6 +75,7 @@ class Models:
         self._factories = dict(factories or {})
         self._models: dict[str, Model] = {}
         self._quotes: dict[str, Quote] = {}
+        self._circuits: dict[str, Circuit] = {}
         self._digest = prices.table_digest(settings.prices)
 
     @property
@@ -92,6 +94,10 @@ class Models:
         if name not in self._quotes:
             self._quotes[name] = self._price(name)
         return self._quotes[name]
+
+    def circuit(self, model: Model) -> Circuit:
+        """What this process knows of the health of the provider behind a model: one circuit for each address."""
+        return self._circuits.setdefault(f"{model.system} {model.base_url or ''}", Circuit())
 
     async def close(self) -> None:
         """Close the connections of every model that was used; a model asked afterwards opens new ones."""

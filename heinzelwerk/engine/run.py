@@ -84,7 +84,6 @@ class PydanticEngine:
         self._clock, self._runners = clock, tuple(runners)
         self._jitter, self._rules = jitter, rules or RetryRules()
         self._operations = tuple(operations)
-        self._circuits: dict[str, Circuit] = {}
 
     def pins(self, contract: Contract) -> EnginePins:
         """What a new turn of this contract is pinned to; ConfigurationError where its model cannot run or has no price."""
@@ -130,7 +129,7 @@ class PydanticEngine:
 
     def circuit(self, model: Model) -> Circuit:
         """What this process knows of the provider behind a model."""
-        return self._circuits.setdefault(f"{model.system} {model.base_url or ''}", Circuit())
+        return self._models.circuit(model)
 
     def readers(self, segment: Segment) -> Readers | None:
         """Where this turn's responses are streamed to; None where nobody reads along."""
