@@ -7,6 +7,7 @@ growing delay, SIGTERM, grace, SIGKILL at the end. What `up` and `demo` run is d
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 LEASH = Path(__file__).with_name("leash.py")
 ORPHAN_GRACE_S = 2.0
 """What a command gets between SIGTERM and SIGKILL once its starter is gone."""
+EXIT_ORPHANED = 129
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 30.0
 STEADY_S = 60.0
 """Who lived this long starts again after the first delay."""
@@ -114,8 +116,8 @@ class _Berth:
 class Fleet:
     """Keeps programs running until `stop`. `note(name, what)` is called with one short sentence per transition.
 
-    With `leave_with_parent` it also ends when the process that started ours is gone (`demo`; never `up`, which may run
-    under nohup).
+    With `leave_with_parent` our own process ends when the one that started it is gone (`demo`; never `up`, which may
+    run under nohup): it is interrupted as by Ctrl-C, and ends at once where that takes too long.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Fleet:
         self._note = note
         self._leaving = threading.Event()
         self._parent = os.getppid() if leave_with_parent else None
+        self._orphaned = False
         self._watcher = threading.Thread(target=self._watch, name="fleet", daemon=True)
 
     def start(self) -> None:
@@ -152,7 +155,7 @@ class Fleet:
         if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
             self._watcher.join()
         stopping = [
-            threading.Thread(target=berth.running.stop, args=(berth.program.grace_s,))
+            threading.Thread(target=berth.running.stop, args=(0.5 if self._orphaned else berth.program.grace_s,))
             for berth in self._berths
             if berth.running is not None
         ]
@@ -176,10 +179,19 @@ class Fleet:
     def _watch(self) -> None:
         while not self._leaving.wait(0.2):
             if self._parent is not None and os.getppid() != self._parent:
-                self._leaving.set()
+                self._leave_orphaned()
                 return
             for berth in self._berths:
                 self._look_at(berth)
+
+    def _leave_orphaned(self) -> None:
+        """Nobody waits for what we do any more: interrupt the main thread; the leashes end what is left of us."""
+        self._orphaned = True
+        self._leaving.set()
+        last = threading.Timer(ORPHAN_GRACE_S, os._exit, args=(EXIT_ORPHANED,))
+        last.daemon = True
+        last.start()
+        os.kill(os.getpid(), signal.SIGINT)
 
     def _look_at(self, berth: _Berth) -> None:
         if berth.running is None:

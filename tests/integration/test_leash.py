@@ -149,3 +149,38 @@ def test_a_fleet_restarts_what_ends_and_stops_what_runs(tmp_path):
     assert fleet.running() == {}
     _wait_for(lambda: _gone(second))
     assert ("brief", "started") in notes
+
+
+DEMO = """
+import os, pathlib, sys, time
+from workers.supervisor import Fleet, Program
+fleet = Fleet(
+    [Program("stubborn", (sys.executable, "-c", sys.argv[1], *sys.argv[2:4]), dict(os.environ), grace_s=600.0)],
+    leave_with_parent=True,
+)
+fleet.start()
+pathlib.Path(sys.argv[4]).write_text(str(os.getpid()))
+try:
+    time.sleep(600)
+except KeyboardInterrupt:
+    fleet.stop()
+"""
+PARENT = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", *sys.argv[1:]])
+"""
+
+
+def test_a_fleet_that_goes_with_its_parent_waits_for_nobody(tmp_path):
+    """SIGKILL of whoever started the demo (make, say) ends the demo, busy as it is, and a program that ignores SIGTERM."""
+    files = [tmp_path / name for name in ("command", "child", "demo")]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, DEMO, STUBBORN, *map(str, files)],
+        cwd=Path(__file__).parents[2],
+        env={**HERE, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    pids = [_number_in(path) for path in files]
+    parent.kill()
+    parent.wait()
+    for pid in pids:
+        _wait_for(lambda pid=pid: _gone(pid))
