@@ -40,7 +40,7 @@ def profiles(settings: Settings) -> dict[str, Profile]:
 def fleet(
     settings: Settings, *, config: Path | None, environment: Mapping[str, str], logs: Path | None = None
 ) -> list[Program]:
-    """The processes of `up` and `demo`: turn workers, solo, upkeep, handoffs where a runner is set up, and beat.
+    """The processes of `up` and `demo`: turn workers, solo, upkeep, handoffs and the receiver where set up, and beat.
 
     `environment` is theirs, with the server's address in it. `logs` is a directory for one file per process; None: they
     write where the supervisor writes.
@@ -48,6 +48,7 @@ def fleet(
     kinds = [*(f"turns-{number}" for number in range(1, settings.workers.turns + 1)), "upkeep", "solo"]
     if settings.handoff.runners:
         kinds.append("handoffs")
+    receiving = [("receive", ("receive",))] if settings.events.sources else []
     named = [(kind, ("worker", kind.partition("-")[0])) for kind in kinds]
     return [
         Program(
@@ -57,7 +58,7 @@ def fleet(
             grace_s=settings.workers.grace + STOPPING_S,
             log=None if logs is None else logs / f"{name}.log",
         )
-        for name, words in (*named, ("beat", ("beat",)))
+        for name, words in (*named, *receiving, ("beat", ("beat",)))
     ]
 
 
