@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from heinzelwerk import ids
+from heinzelwerk.budget import Settlement
 from heinzelwerk.commit import Body
 from heinzelwerk.event import Note
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind
-from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
+from heinzelwerk.turn import TurnRecord, TurnState, Usage, WaitItem, WaitKind
+from heinzelwerk.wake import Wake
 
 _KINDS = {
     MailKind.STEER: "turn.steered",
@@ -38,7 +40,8 @@ class Sorted:
     """What the mail and the passed deadlines of a session come to.
 
     `turns` are the open turns as they are now, oldest first; `changed` those of them to store; `stopped` are turns
-    that a person stopped while they waited, with who did; `expired` are turns whose budget wait ran out.
+    that a person stopped while they waited, with who did; `expired` are turns whose budget wait ran out. `late` are
+    messages to turns that ended before they read them: they become wakes. `settle` is what handoffs cost.
     """
 
     turns: tuple[TurnRecord, ...]
@@ -48,11 +51,13 @@ class Sorted:
     stopped: dict[int, str] = field(default_factory=dict)
     expired: tuple[int, ...] = ()
     moved: tuple[Mail, ...] = ()  # effect mail, for the session's memo
+    late: tuple[Mail, ...] = ()
+    settle: tuple[Settlement, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.notes or self.changed or self.stopped or self.expired)
+        return not (self.notes or self.changed or self.stopped or self.expired or self.late)
 
 
 def note(mail: Mail, session: SessionId) -> Note:
@@ -66,6 +71,12 @@ def note(mail: Mail, session: SessionId) -> Note:
         data["item"] = mail.fills
     turn = ids.turn_id(session, mail.turn) if mail.turn is not None else None
     return Note(_KINDS[mail.kind], data, turn=turn, key=mail.id)
+
+
+def returned_note(mail: Mail, wake: Wake) -> Note:
+    """The spine's event for a message that its turn ended without: the wake that it became."""
+    turn = ids.turn_id(wake.session, mail.turn) if mail.turn is not None else None
+    return Note("steer.returned", {"mail": mail.id, "wake": wake.id}, turn=turn, key=mail.id)
 
 
 def body(mail: Mail) -> Body | None:
@@ -84,20 +95,29 @@ def sort(session: SessionId, turns: Iterable[TurnRecord], mail: Iterable[Mail], 
     changed: set[int] = set()
     stopped: dict[int, str] = {}
     moved: list[Mail] = []
+    late_steers: list[Mail] = []
+    settle: list[Settlement] = []
     for entry in mail:
+        turn = open_turns.get(entry.turn) if entry.turn is not None else None
+        if entry.kind is MailKind.STEER and entry.turn is not None and turn is None:
+            late_steers.append(entry)
+            continue
         notes.append(note(entry, session))
         words = body(entry)
         if words is not None:
             bodies.append(words)
-        turn = open_turns.get(entry.turn) if entry.turn is not None else None
         if entry.kind is MailKind.EFFECT_MOVED:
             moved.append(entry)
+        settle.extend(_cost(entry))
         if turn is None:
             continue
         if entry.kind is MailKind.STOP:
             stopped[turn.number] = entry.by or "somebody"
         elif entry.kind is MailKind.STEER:
             open_turns[turn.number] = turn.model_copy(update={"steers": (*turn.steers, entry.id)})
+            changed.add(turn.number)
+        elif entry.kind is MailKind.JOB_ENDED:
+            open_turns[turn.number] = _charged(turn, entry)
             changed.add(turn.number)
     expired: list[int] = []
     for turn in tuple(open_turns.values()):
@@ -124,7 +144,32 @@ def sort(session: SessionId, turns: Iterable[TurnRecord], mail: Iterable[Mail], 
         stopped,
         tuple(expired),
         tuple(moved),
+        tuple(late_steers),
+        tuple(settle),
     )
+
+
+def _whole(mail: Mail, name: str) -> int:
+    value = mail.data.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _cost(mail: Mail) -> Iterable[Settlement]:
+    """What an ended handoff cost, or may have cost where nobody can say; booked once, under the job's name."""
+    if mail.kind is not MailKind.JOB_ENDED or mail.turn is None:
+        return
+    spent, possible = _whole(mail, "cost_micros"), _whole(mail, "possible_micros")
+    if spent or possible:
+        yield Settlement(f"{mail.turn}/job/{mail.data.get('job')}", spent or possible, possible=not spent)
+
+
+def _charged(turn: TurnRecord, mail: Mail) -> TurnRecord:
+    """The turn after one of its handoffs: its money and time count against the turn's caps."""
+    usage = turn.usage.plus(
+        Usage(cost_micros=_whole(mail, "cost_micros"), possible_micros=_whole(mail, "possible_micros"))
+    )
+    took_ms = max(0, _whole(mail, "ended_ms") - _whole(mail, "started_ms"))
+    return turn.model_copy(update={"usage": usage, "active_ms": turn.active_ms + took_ms})
 
 
 def _at_deadline(item: WaitItem) -> WaitItem:

@@ -10,9 +10,12 @@ from heinzelwerk import admission, closing, lessons, mailroom, planning, unanswe
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import TakenWake
 from heinzelwerk.effect import EffectState
+from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
 from heinzelwerk.mailroom import Sorted
+from heinzelwerk.store import rules
 from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
+from heinzelwerk.wake import Cause, Wake
 
 if TYPE_CHECKING:
     from heinzelwerk.ports import Works
@@ -30,10 +33,12 @@ class _End:
 
 async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     """Move mail onto the spine, end what was stopped, expired or is poison; the open turns that remain, oldest first."""
-    now = claim.now_ms()
+    # The instant that the snapshot was read at: an answer that the store took after it is not in there, and not too late.
+    now = claim.snapshot.now_ms
     found = mailroom.sort(claim.session, claim.snapshot.turns, claim.mail, now_ms=now)
     ends = _revoked(found) if claim.snapshot.entry is None else [*_ends(found), *_poison(claim, found)]
     memo = await _memo(claim, found.moved, works)
+    returned = [(mail, await _wake_of(claim.session, mail, works)) for mail in found.late]
     if found.empty and not ends:
         return found.turns
     booked = tuple(unanswered.book(end.turn) for end in ends)
@@ -44,6 +49,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     await claim.commit(
         [
             *found.notes,
+            *(mailroom.returned_note(mail, wake) for mail, wake in returned),
             *(note for last in booked for note in last.notes),
             *(closing.ended_note(record, record.state, record.reason) for record in ended),
         ],
@@ -51,9 +57,10 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
         turns=(*(turn for turn in found.changed if turn.number not in numbers), *ended),
         new_turns=max((claim.snapshot.last_turn, *numbers)),
         taken_wakes=_poisoned_wake(claim, ends),
+        returned_wakes=tuple(wake for _, wake in returned),
         ended_wakes=tuple((record.wake.id, record.state.value) for record in ended),
         bodies=found.bodies,
-        settle=tuple(entry for last in booked for entry in last.settle),
+        settle=(*found.settle, *(entry for last in booked for entry in last.settle)),
         memo=memo,
         expire_bodies=tuple(sorted(numbers)),
         progress=bool(ends),
@@ -123,6 +130,13 @@ def _poisoned_wake(claim: Claim, ends: Sequence[_End]) -> tuple[TakenWake, ...]:
 
 def _is_taken(wake: str, ends: Sequence[_End]) -> bool:
     return any(end.reason == POISON and end.turn.wake.id == wake for end in ends)
+
+
+async def _wake_of(session: SessionId, mail: Mail, works: Works) -> Wake:
+    """The wake that a late message becomes, in the conversation of the turn that it was for."""
+    earlier = await works.store.turn(session, mail.turn) if mail.turn is not None else None
+    known = earlier.wake if earlier else Wake(team=session.team, heinzel=session.heinzel, key="late", cause=Cause.ASKED)
+    return rules.wake_of(mail, known)
 
 
 async def _memo(claim: Claim, moved: Sequence[Mail], works: Works) -> dict[str, str]:

@@ -70,6 +70,24 @@ async def test_each_rise_of_a_turns_budget_needs_a_person() -> None:
     assert (await advance(PAGE, home.works)).did == "nothing_due"
 
 
+async def test_a_steer_that_no_request_took_becomes_the_next_wake() -> None:
+    """A message that joined a running turn and came after its last request is the next turn's, not lost."""
+    home = await opened()
+    late = Mail(id="m-late", kind=MailKind.STEER, turn=1, text="And the date?", by="ada")
+
+    async def said_at_the_end(opening: Any, claim: Any) -> Any:
+        assert (await home.store.post(PAGE, late)).posting is Posting.DELIVERED
+        return finish()(opening, claim)
+
+    await _with_async_segments(home, said_at_the_end, finish())
+    await home.wake()
+    assert (await advance(PAGE, home.works)).turn == 1
+    await advance(PAGE, home.works)
+    assert (await advance(PAGE, home.works)).turn == 2
+    assert (await home.kinds()).count("turn.steered") == 0
+    assert home.engine.openings[1].message == "And the date?"  # type: ignore[attr-defined]
+
+
 async def test_an_answer_during_another_turn_makes_its_own_turn_due_at_once() -> None:
     """The running turn takes the mail; releasing the session must not leave the answered turn until its deadline."""
     home = await opened()
