@@ -306,12 +306,13 @@ class _Run:
         found = self._messages()
         ordinal, now = self._segment.turn.ordinal, self._claim.now_ms()
         jobs, waits, bodies = [], [], []
+        left = self._segment.purse.left(self._segment.turn)
         for call in requests.calls:
-            job, task = self._job(
-                f"{ordinal}:{call.tool_call_id}", tools.Handoff.model_validate(call.args_as_dict()), now
-            )
+            asked = tools.Handoff.model_validate(call.args_as_dict())
+            job, task = self._job(f"{ordinal}:{call.tool_call_id}", asked, left)
+            left = None if left is None else left - (job.max_micros or 0)  # shares of one sum, not of it each
             jobs.append(job)
-            waits.append(WaitItem(id=job.id, kind=WaitKind.JOB, call=job.call, deadline_ms=job.deadline_ms))
+            waits.append(WaitItem(id=job.id, kind=WaitKind.JOB, call=job.call, deadline_ms=now + job.deadline_ms))
             bodies.append(Body(job.turn, request_body(job.id), task.model_dump_json().encode()))
         proposals = tuple(
             Proposal(
@@ -322,10 +323,10 @@ class _Run:
         tail = self._tail(found, bodies=tuple(bodies), **self._round(found))
         return Parked(tail, tuple(waits), tuple(jobs), proposals)
 
-    def _job(self, call: str, asked: tools.Handoff, now: int) -> tuple[JobRecord, Task]:
+    def _job(self, call: str, asked: tools.Handoff, left: int | None) -> tuple[JobRecord, Task]:
+        """A job for one call; its deadline is a duration, which the store counts from when it queues the job."""
         turn, wake = self._segment.turn, self._segment.turn.wake
         left_s = max(self._opening.contract.timeout_s - turn.active_ms / 1000, 1.0) * asked.budget_share
-        left = self._segment.purse.left(turn)
         name = ids.digest(f"{turn.id()}/{call}")[:26]
         job = JobRecord(
             id=name,
@@ -337,8 +338,7 @@ class _Run:
             runner=self._engine.runner or "",
             max_micros=None if left is None else int(left * asked.budget_share),
             timeout_s=max(left_s, 1.0),
-            created_ms=now,
-            deadline_ms=now + int((left_s + _CLOSING_S) * 1000),
+            deadline_ms=int((left_s + _CLOSING_S) * 1000),
         )
         return job, Task(task=asked.task, files=asked.files or {})
 

@@ -317,13 +317,13 @@ class Segment:
 
     def _front(self, box: Sequence[Mail]) -> list[Mail]:
         """The mail that can be moved while a turn runs. What else a session must do with a piece stays for its next claim:
-        a stop, another turn's message, and an effect that completed (it may be a lesson to keep).
+        a stop, another turn's message, a handoff's cost, and an effect that completed (it may be a lesson to keep).
         """
         taken = []
         for mail in box:
             foreign = mail.kind is MailKind.STEER and mail.turn != self.turn.number
             kept = mail.kind is MailKind.EFFECT_MOVED and mail.data.get("state") == EffectState.COMPLETED.value
-            if mail.kind is MailKind.STOP or foreign or kept:
+            if mail.kind in (MailKind.STOP, MailKind.JOB_ENDED) or foreign or kept:
                 break
             taken.append(mail)
         return taken

@@ -370,5 +370,10 @@ def end_job(
     session = team.sessions[job.heinzel]
     ms.words(session, job.turn).body.update(bodies)
     data: dict[str, str | int | bool | None] = {"job": job.id, "status": status, "cost_micros": cost}
+    if job.started_ms is not None:
+        data |= {"started_ms": job.started_ms, "ended_ms": now}
+        # A cost that nobody knows counts at the cap; a job that never ran cost nothing.
+        if cost is None and status != rules.REFUSED and job.max_micros is not None:
+            data["possible_micros"] = job.max_micros
     mail = Mail(id=f"job/{job.id}", kind=MailKind.JOB_ENDED, turn=job.turn, fills=job.wait, value=status, data=data)
     ms.deliver(team, job.heinzel, mail, now)

@@ -30,6 +30,7 @@ POLICY_CHANGED = "the policy no longer lets it go unattended: it waits for a per
 EARLIER_FIRST = "an earlier turn's effect on this target goes first"
 TARGET_IN_USE = "another effect writes to this target"
 INTERRUPTED = "interrupted"
+REFUSED = "refused"
 REASON_CHARS = 300
 """Of a reason for an effect's end this much is kept; it travels as mail and stands on the spine."""
 

@@ -177,6 +177,10 @@ local function end_job(job, status, cost, names)
   for _, name in ipairs(names) do call('HSET', of(job.heinzel) .. ':body:' .. number, name, blob()) end
   if #names > 0 then keep_expiry(job.heinzel, number) end
   local data = { job = job.id, status = status, cost_micros = job.cost_micros }
+  if given(job.started_ms) then data.started_ms, data.ended_ms = job.started_ms, NOW end
+  -- A cost that nobody knows counts at the cap; a job that never ran cost nothing.
+  local unknown = given(job.started_ms) and not given(cost) and status ~= 'refused'
+  if unknown and given(job.max_micros) then data.possible_micros = job.max_micros end
   local mail = { id = 'job/' .. job.id, kind = 'job_ended', turn = job.turn, fills = job.wait, value = status, data = data }
   deliver(job.heinzel, cjson.encode(mail), job.turn, job.wait, status)
 end

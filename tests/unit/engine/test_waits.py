@@ -8,11 +8,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from heinzelwerk.budget import Caps
 from heinzelwerk.commit import Commit
 from heinzelwerk.engine.tools import Operation
 from heinzelwerk.handoff import AgentInfo as Who
 from heinzelwerk.handoff import HandoffResult, Status
 from heinzelwerk.handoff_job import Task, request_body, result_body
+from heinzelwerk.ports import Policy
 from heinzelwerk.turn import TurnState, WaitKind
 from heinzelwerk.wake import Cause
 from tests.unit.engine.desk import CrashHere, Desk, Reply, calls, desk, outcome, returns
@@ -36,7 +38,9 @@ PROPOSE = ("notes_place", {"place": "wall", "text": "Hi."})
 CHAT: dict[str, Any] = {"cause": Cause.ASKED, "key": "asked/test/1", "text": "Please do.", "conversation": "c"}
 
 
-async def _job_ends(found: Desk, status: Status = Status.COMPLETED, report: str | None = "All fine.") -> None:
+async def _job_ends(
+    found: Desk, status: Status = Status.COMPLETED, report: str | None = "All fine.", *, cost: int | None = 5
+) -> None:
     """What a handoff worker does."""
     turn = await found.turn()
     assert turn is not None
@@ -45,7 +49,7 @@ async def _job_ends(found: Desk, status: Status = Status.COMPLETED, report: str 
     assert isinstance(claimed, tuple)
     result = HandoffResult(status=status, report=report, agent=Who(name="fake"))
     body = {result_body(item.id): result.model_dump_json().encode()}
-    await found.store.close_job("core", item.id, token=claimed[1], status=status.value, cost_micros=5, bodies=body)
+    await found.store.close_job("core", item.id, token=claimed[1], status=status.value, cost_micros=cost, bodies=body)
 
 
 async def test_a_handoff_parks_the_turn_and_its_report_resumes_it() -> None:
@@ -82,9 +86,6 @@ async def test_an_interrupted_handoff_is_told_and_never_run_again() -> None:
 
 async def test_a_handoff_gets_a_share_of_what_is_left() -> None:
     """Money and time of the job are shares of the turn's own."""
-    from heinzelwerk.budget import Caps
-    from heinzelwerk.ports import Policy
-
     found = await desk(calls(HANDOFF), outcome(), runners=("fake",), policy=Policy(caps=Caps(turn=101_500)))
     await found.go()
     turn = await found.turn()
@@ -242,3 +243,56 @@ async def test_what_the_model_did_not_ask_is_not_answered() -> None:
     assert len(found.model.requests) == 1
     spent: list[Commit] = [commit for commit in found.store.commits if commit.reserve]
     assert len(spent) == 1
+
+
+async def test_what_a_handoff_cost_counts_against_the_turn_and_the_day() -> None:
+    """The proxy's figure is the turn's and the day's money; the next handoff's share is of what is left then."""
+    policy = Policy(caps=Caps(turn=1_001_500))
+    found = await desk(calls(HANDOFF), calls(HANDOFF, prefix="d"), outcome(), runners=("fake",), policy=policy)
+    await found.go()
+    before = await found.turn()
+    assert before is not None
+    await _job_ends(found, cost=400_000)
+    await found.go()
+    turn = await found.turn()
+    assert turn is not None
+    assert turn.usage.cost_micros >= before.usage.cost_micros + 400_000
+    assert (await found.store.spent("core")).spent == turn.usage.cost_micros
+    job = await found.store.job("core", turn.waits[0].id)
+    assert job is not None
+    assert job.max_micros is not None
+    assert job.max_micros < 300_000
+
+
+async def test_a_handoff_whose_cost_nobody_knows_counts_at_its_cap() -> None:
+    """A handoff worker died: what the agent may have spent is possible money, not free."""
+    found = await desk(calls(HANDOFF), outcome(), runners=("fake",), policy=Policy(caps=Caps(turn=101_500)))
+    await found.go()
+    await _job_ends(found, Status.INTERRUPTED, None, cost=None)
+    ended = await found.finish()
+    assert ended.usage.possible_micros == 50_000
+    assert (await found.store.spent("core")).possible == 50_000
+
+
+async def test_handoffs_of_one_response_share_what_is_left() -> None:
+    """Three agents that are each given all of the money may not spend it three times."""
+    whole = ("handoff", {"task": "Check.", "budget_share": 1.0})
+    policy = Policy(caps=Caps(turn=101_500))
+    found = await desk(calls(whole, whole, whole), outcome(), runners=("fake",), policy=policy)
+    await found.go()
+    turn = await found.turn()
+    assert turn is not None
+    jobs = [await found.store.job("core", item.id) for item in turn.waits]
+    assert sum(job.max_micros or 0 for job in jobs if job is not None) <= 101_500
+
+
+async def test_a_handoff_that_nobody_took_in_time_never_runs() -> None:
+    """Its wait ran out and the turn went on: a worker that comes back later must not spend money on it."""
+    found = await desk(calls(HANDOFF), outcome(), runners=("fake",))
+    await found.go()
+    turn = await found.turn()
+    assert turn is not None
+    (item,) = turn.waits
+    job = await found.store.job("core", item.id)
+    assert job is not None
+    assert job.deadline_ms == item.deadline_ms
