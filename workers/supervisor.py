@@ -19,7 +19,8 @@ from pathlib import Path
 LEASH = Path(__file__).with_name("leash.py")
 ORPHAN_GRACE_S = 2.0
 """What a command gets between SIGTERM and SIGKILL once its starter is gone."""
-EXIT_ORPHANED = 129
+EXIT_ORPHANED, ORPHANED_S = 129, 1.5
+"""How a process ends whose starter is gone, and how long it may clean up before."""
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 30.0
 STEADY_S = 60.0
 """Who lived this long starts again after the first delay."""
@@ -90,6 +91,26 @@ def start(
     return Leashed(popen)
 
 
+def end_with_parent() -> threading.Event:
+    """From now on this process ends when the one that started it is gone; the event is set when that has happened.
+
+    It is interrupted as by Ctrl-C, so that it can clean up, and ends at once where that takes too long: the leashes end
+    what it had started. For programs that somebody waits for, such as `demo` under make.
+    """
+    parent, orphaned = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        orphaned.set()
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(ORPHANED_S)
+        os._exit(EXIT_ORPHANED)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+    return orphaned
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """One process that a fleet keeps running; `grace_s` is what it gets to end in peace."""
@@ -130,8 +151,7 @@ class Fleet:
         self._berths = [_Berth(program) for program in programs]
         self._note = note
         self._leaving = threading.Event()
-        self._parent = os.getppid() if leave_with_parent else None
-        self._orphaned = False
+        self._orphaned = end_with_parent() if leave_with_parent else threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="fleet", daemon=True)
 
     def start(self) -> None:
@@ -155,7 +175,9 @@ class Fleet:
         if self._watcher.is_alive() and threading.current_thread() is not self._watcher:
             self._watcher.join()
         stopping = [
-            threading.Thread(target=berth.running.stop, args=(0.5 if self._orphaned else berth.program.grace_s,))
+            threading.Thread(
+                target=berth.running.stop, args=(0.5 if self._orphaned.is_set() else berth.program.grace_s,)
+            )
             for berth in self._berths
             if berth.running is not None
         ]
@@ -178,20 +200,8 @@ class Fleet:
 
     def _watch(self) -> None:
         while not self._leaving.wait(0.2):
-            if self._parent is not None and os.getppid() != self._parent:
-                self._leave_orphaned()
-                return
             for berth in self._berths:
                 self._look_at(berth)
-
-    def _leave_orphaned(self) -> None:
-        """Nobody waits for what we do any more: interrupt the main thread; the leashes end what is left of us."""
-        self._orphaned = True
-        self._leaving.set()
-        last = threading.Timer(ORPHAN_GRACE_S, os._exit, args=(EXIT_ORPHANED,))
-        last.daemon = True
-        last.start()
-        os.kill(os.getpid(), signal.SIGINT)
 
     def _look_at(self, berth: _Berth) -> None:
         if berth.running is None:

@@ -163,8 +163,10 @@ def demo_command(shell: Shell, *, repo: Path | None, keep: Path | None) -> int:
 
     Own server, real worker processes, a real git history, no key; nothing is left behind.
     """
+    from workers import supervisor
     from workers.cli import demonstration
 
+    supervisor.end_with_parent()  # `make demo` may be killed: nobody waits for the rest then
     named = repo.resolve() if repo else None
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="heinzelwerk-demo-", ignore_cleanup_errors=True) as directory:
