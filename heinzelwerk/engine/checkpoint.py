@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from pydantic import JsonValue, ValidationError
 from pydantic_ai import CallToolsNode, ModelRequestNode, ModelRetry, RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -42,9 +43,11 @@ from heinzelwerk.engine.segment import Segment
 from heinzelwerk.ports import Clock, Interrupt, Policy
 from heinzelwerk.turn import CallRecord, CallState
 
+log = structlog.get_logger("heinzelwerk.engine")
+
 MOST_REPEATS = 3
 """The same call with the same arguments this often in a row ends the turn `failed: loop`."""
-_TOLD = ("status", "state", "decision", "reason", "result", "report", "detail", "fix", "warnings", "files")
+_TOLD = ("handoff", "status", "state", "decision", "reason", "result", "report", "detail", "fix", "warnings", "files")
 """What a model is told of a handoff's or a proposal's end; hashes, times and costs are the spine's."""
 INTERRUPTED = "Interrupted: this worker stopped while the call ran. It was not run again, and its effect is unknown."
 
@@ -69,6 +72,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
     run: AgentRun[TurnDeps, Any] | None = None
     rejection: Rejection | None = None
     request_ms: int = 0
+    finished: dict[str, ToolReturnPart] = field(default_factory=dict)  # of the running round, as stored in the ledger
     _times: dict[str, int] = field(default_factory=dict)
     _batch: int = 0
     _seeded: bool = False
@@ -80,6 +84,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         if isinstance(node, CallToolsNode):
             self._batch = len(node.model_response.tool_calls)
             self._times.clear()
+            self.finished.clear()
         self._seed(ctx)
         return node
 
@@ -190,14 +195,28 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         except UnexpectedModelBehavior as error:
             self.rejection = Rejection(call, error.__cause__ or error)
             raise
-        except (CallDeferred, ApprovalRequired):
+        except (CallDeferred, ApprovalRequired, ToolFailedError):
             raise
+        except Exception as error:
+            raise self._broken(call, error) from error
+        value = self._without_secrets(value)
         self._times[call.tool_call_id] = int((self.clock.monotonic() - began) * 1000)
         if self._batch > 1 or not safe:
             await self._done(key, call, value, "success")
         return value
 
+    def _broken(self, call: ToolCallPart, error: Exception) -> ToolFailedError:
+        """A tool that fails in a way nobody foresaw is told to the model; a broken adapter ends no turn."""
+        log.error("tool failed", tool=call.tool_name, turn=self.segment.turn.id(), error=repr(error))
+        told = f"The tool failed ({type(error).__name__}). Go on without it, or say in your outcome what is missing."
+        return ToolFailedError(ToolReturnPart(call.tool_name, told, tool_call_id=call.tool_call_id, outcome="failed"))
+
+    def _without_secrets(self, value: Any) -> Any:
+        return context.kept_secret(value, self.policy.secrets) if isinstance(value, str) else value
+
     async def _done(self, key: str, call: ToolCallPart, value: Any, outcome: str) -> None:
+        if outcome == "success":
+            self.finished[call.tool_call_id] = ToolReturnPart(call.tool_name, value, tool_call_id=call.tool_call_id)
         result = json.dumps(value, ensure_ascii=False, default=str)
         await self.segment.call(
             key, CallRecord(state=CallState.DONE, tool=call.tool_name, result=result, outcome=outcome)

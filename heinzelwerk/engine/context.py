@@ -176,6 +176,14 @@ def framed(source: str, value: object, *, limit: int | None = None) -> str:
     return f'<data source="{source}">\n{content}\n</data>'
 
 
+def kept_secret(words: str, secrets: Sequence[str]) -> str:
+    """`words` with each of the operator's secret values replaced."""
+    for secret in secrets:
+        if secret:
+            words = words.replace(secret, "[secret]")
+    return words
+
+
 def cleaned(value: object) -> object:
     """JSON data with every text in it cleaned and redacted, keys included."""
     if isinstance(value, str):

@@ -11,10 +11,16 @@ from heinzelwerk.ports import Capability, Policy
 
 
 @dataclass(frozen=True, slots=True)
-class TurnDeps:
-    """The opening (inputs, lessons, earlier turns), the capabilities' read handles by name, and the segment's record."""
+class Reads:
+    """All that a tool which only reads touches: the opening (inputs, lessons, earlier turns) and the read handles by name."""
 
     opening: Opening
     policy: Policy
     capabilities: Mapping[str, Capability]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDeps(Reads):
+    """With the segment's record, for what a turn writes down and asks for."""
+
     segment: Segment

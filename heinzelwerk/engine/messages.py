@@ -6,9 +6,10 @@ what the turn is pinned to, so that a checkpoint costs what is new and not the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import (
@@ -120,6 +121,18 @@ def open_calls(messages: Sequence[ModelMessage]) -> tuple[ToolCallPart, ...]:
     response = messages[at]
     calls = response.tool_calls if isinstance(response, ModelResponse) else ()
     return tuple(call for call in calls if call.tool_call_id not in answered)
+
+
+def with_results(messages: Sequence[ModelMessage], results: Mapping[str, ToolReturnPart]) -> list[ModelMessage]:
+    """A cancelled run's messages with the results that its snapshot lost: a call that was being stored when it was cut."""
+    missing = [results[call.tool_call_id] for call in open_calls(messages) if call.tool_call_id in results]
+    found = list(messages)
+    if not missing:
+        return found
+    before: Sequence[Any] = ()
+    if isinstance(found[-1], ModelRequest):
+        before = found.pop().parts
+    return [*found, ModelRequest(parts=[*before, *missing], state="interrupted")]
 
 
 def ended(messages: Sequence[ModelMessage]) -> bool:

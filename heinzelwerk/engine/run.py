@@ -238,7 +238,7 @@ class _Run:
         except RunCancelled as cancelled:
             return self._cancelled(cancelled)
         except UserError as error:
-            return Failed(self._tail(), "the model cannot run this turn", text.safe(str(error)))
+            return self._failed(self._tail(), "the model cannot run this turn", str(error))
 
     async def _go(self) -> Ending:
         agent = self._agent()
@@ -342,9 +342,16 @@ class _Run:
         )
         return job, Task(task=asked.task, files=asked.files or {})
 
+    def _failed(self, tail: Tail, reason: str, detail: str) -> Failed:
+        """A failure without the values that must not leave a turn: providers quote keys in their refusals."""
+        secrets = self._engine.policy.secrets
+        return Failed(tail, context.kept_secret(reason, secrets), context.kept_secret(text.safe(detail), secrets))
+
     def _left(self, leave: Leave, found: Sequence[ModelMessage] | None = None) -> Ending:
         ending = leave.ending(self._tail(found))
-        if not isinstance(ending, OverBudget):
+        if isinstance(ending, Failed):
+            return self._failed(ending.tail, ending.reason, ending.detail)
+        if not isinstance(ending, OverBudget) or ending.cap != "turn":
             return ending
         tail = ending.tail
         turn = tail.turn.model_copy(update={"counters": {**tail.turn.counters, AT_CAP: 1}})
@@ -357,7 +364,7 @@ class _Run:
         words = text.safe(str(error))
         if "output_tokens_limit" in words:
             return self._left(Leave(lambda tail: OverBudget(tail, "turn")), self._messages())
-        return Failed(self._tail(self._messages()), f"limit: {text.clean_line(words, limit=200)}", words)
+        return self._failed(self._tail(self._messages()), f"limit: {text.clean_line(words, limit=200)}", words)
 
     def _spent_retries(self, error: UnexpectedModelBehavior) -> Ending:
         """The retry budget is used up: the rejection that did it goes into the history, its type and place onto the spine."""
@@ -369,14 +376,14 @@ class _Run:
         output = where in (messages.OUTPUT_TOOL, "the answer")
         what = "outcome" if output else f"tool {where}"
         reason = f"{what} not valid after {info.max_retries} retries: {_place(refused)}"
-        return Failed(self._tail(found, **parts), reason, text.safe(f"{error}\n\n{refused}"))
+        return self._failed(self._tail(found, **parts), reason, f"{error}\n\n{refused}")
 
     def _cancelled(self, cancelled: RunCancelled) -> Ending:
         why = self._claim.interrupted
         if why is Interrupt.LOST or why is None:
             raise errors.LeaseLost(f"the lease of {self._claim.session} was lost while the turn ran")
-        found = cancelled.all_messages()
-        tail = self._tail(found if len(found) > self._segment.turn.messages + 1 else None)
+        found = messages.with_results(cancelled.all_messages(), self._checkpoint.finished)
+        tail = self._tail(found if len(found) > self._segment.stored else None)
         if why is Interrupt.OVERDUE:
             return Overdue(tail)
         stop = next(

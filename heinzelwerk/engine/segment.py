@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -15,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from heinzelwerk import mailroom, unanswered
-from heinzelwerk.budget import Settlement
+from heinzelwerk.budget import Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
 from heinzelwerk.effect import EffectState
@@ -47,6 +48,26 @@ async def durably(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What one commit writes beside the turn. `ask`: the messages of the request that it puts money aside for."""
+
+    turn: TurnRecord
+    notes: Iterable[Note] = ()
+    history: History | None = None
+    calls: Sequence[Call] = ()
+    bodies: Sequence[Body] = ()
+    settle: Sequence[Settlement] = ()
+    ask: Sequence[ModelMessage] | None = None
+    mail_taken: int = 0
+    progress: bool = True
+
+    @property
+    def more(self) -> bool:
+        """Whether there is anything beside the turn's own record."""
+        return bool(self.history or self.calls or self.bodies or self.settle or self.mail_taken)
+
+
 class Segment:
     """The state of one segment; `turn` is the record as it was last stored."""
 
@@ -55,6 +76,7 @@ class Segment:
         self.turn: TurnRecord = opening.turn
         self.model = opening.model
         self.asked: Asked | None = None
+        self.stored = len(opening.history)  # entries of the stored history, the provisional one included
         self.mail_waits = bool(claim.mail)
         self.late: list[str] = []
         self._clock = clock
@@ -330,85 +352,66 @@ class Segment:
 
     # -- writing -----------------------------------------------------------------------------------------------
 
-    async def write(
-        self,
-        turn: TurnRecord,
-        *,
-        notes: Iterable[Note] = (),
-        history: History | None = None,
-        calls: Iterable[Call] = (),
-        bodies: Iterable[Body] = (),
-        settle: Iterable[Settlement] = (),
-        ask: Sequence[ModelMessage] | None = None,
-        mail_taken: int = 0,
-        progress: bool = True,
-    ) -> None:
-        """Write all of it in one script. With `ask` the money of the request that these messages make is put aside too.
+    async def write(self, turn: TurnRecord, **parts: Any) -> None:
+        """Write a turn and these parts (fields of `Write`) in one script, also where the caller is cancelled meanwhile.
 
-        Where a cap refuses the money everything else is written all the same, and the segment ends over budget.
+        With `ask` the money of the request that those messages make is put aside too. Where a cap refuses the money
+        everything else is written all the same, and the segment ends over budget.
         """
-        await durably(
-            self._write(
-                turn, tuple(notes), history, tuple(calls), tuple(bodies), tuple(settle), ask, mail_taken, progress
-            )
-        )
+        await durably(self._write(Write(turn, **parts)))
 
-    async def _write(
-        self,
-        turn: TurnRecord,
-        notes: tuple[Note, ...],
-        history: History | None,
-        calls: tuple[Call, ...],
-        bodies: tuple[Body, ...],
-        settle: tuple[Settlement, ...],
-        ask: Sequence[ModelMessage] | None,
-        mail_taken: int,
-        progress: bool,
-    ) -> None:
+    async def _write(self, wanted: Write) -> None:
         async with self._lock:
-            notes = (*self._notes, *notes)
+            notes = (*self._notes, *wanted.notes)
             self._notes = []
-            turn = turn.model_copy(update={"active_ms": self._elapsed()})
-            parts: dict[str, Any] = {
-                "histories": (history,) if history is not None else (),
-                "calls": calls,
-                "bodies": bodies,
-                "settle": settle,
-            }
-            refused: Leave | None = None
-            asked: Asked | None = None
-            if ask is not None:
-                try:
-                    asked = self.purse.ask(ask, turn)
-                except Leave as leave:
-                    refused = leave
-            if asked is not None:
-                reserved = turn.model_copy(
-                    update={"attempt": asked.attempt, "counters": {**turn.counters, RESERVED: asked.micros}}
-                )
-                reply = await self.claim.commit(
-                    notes,
-                    turns=(reserved,),
-                    reserve=self.purse.reservation(asked),
-                    mail_taken=mail_taken,
-                    progress=progress,
-                    **parts,
-                )
-                if reply.state is CommitState.DONE:
-                    self._stored(reserved, reply)
-                    self.asked = asked
+            turn = wanted.turn.model_copy(update={"active_ms": self._elapsed()})
+            refused = None
+            if wanted.ask is not None:
+                refused = await self._write_asking(wanted, wanted.ask, turn, notes)
+                if refused is None:
                     return
-                over, needed = reply.over, asked.micros
-                refused = Leave(lambda tail: OverBudget(tail, over, needed))
-            if notes or history or calls or bodies or settle or mail_taken or turn != self.turn:
-                reply = await self.claim.commit(notes, turns=(turn,), mail_taken=mail_taken, progress=progress, **parts)
-                self._stored(turn, reply)
+            if notes or wanted.more or turn != self.turn:
+                await self._commit(wanted, turn, notes)
             if refused is not None:
                 raise refused
 
-    def _stored(self, turn: TurnRecord, reply: CommitReply) -> None:
-        self.turn = turn
-        self.mail_waits = reply.mail > 0
+    async def _write_asking(
+        self, wanted: Write, ask: Sequence[ModelMessage], turn: TurnRecord, notes: tuple[Note, ...]
+    ) -> Leave | None:
+        """Write with the reservation of the next attempt; how the segment must end where a cap does not hold it."""
+        try:
+            asked = self.purse.ask(ask, turn)
+        except Leave as leave:
+            return leave
+        counters = {**turn.counters, RESERVED: asked.micros}
+        reserved = turn.model_copy(update={"attempt": asked.attempt, "counters": counters})
+        reply = await self._commit(wanted, reserved, notes, reserve=self.purse.reservation(asked))
+        if reply.state is CommitState.DONE:
+            self.asked = asked
+            return None
+        return Leave(lambda tail: OverBudget(tail, reply.over, asked.micros))
+
+    async def _commit(
+        self, wanted: Write, turn: TurnRecord, notes: tuple[Note, ...], *, reserve: Reservation | None = None
+    ) -> CommitReply:
+        history = wanted.history
+        reply = await self.claim.commit(
+            notes,
+            turns=(turn,),
+            reserve=reserve,
+            histories=(history,) if history is not None else (),
+            calls=tuple(wanted.calls),
+            bodies=tuple(wanted.bodies),
+            settle=tuple(wanted.settle),
+            mail_taken=wanted.mail_taken,
+            progress=wanted.progress,
+        )
+        if reply.state is CommitState.DONE:
+            self.turn = turn
+            self.mail_waits = reply.mail > 0
+            if history is not None:
+                self.stored = history.keep + len(history.items)
+        return reply
 
     def _elapsed(self) -> int:
         return self._active_ms + int((self._clock.monotonic() - self._began) * 1000)

@@ -17,10 +17,13 @@ from pydantic_ai import ModelRetry, RunContext, Tool
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 
 from heinzelwerk import errors, forms, ids, text
+from heinzelwerk import handoff as handoffs
 from heinzelwerk.contract import methods
 from heinzelwerk.engine import context
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.event import Note
+from heinzelwerk.handoff import HandoffFile, HandoffRequest, HandoffResult
+from heinzelwerk.handoff_job import file_body, result_body
 from heinzelwerk.opening import Opening
 from heinzelwerk.ports import Capability, Policy
 from heinzelwerk.wake import Cause
@@ -70,7 +73,7 @@ def generate(
     if any(skill.files or len(skill.text) > context.LONGEST_SKILL for skill in opening.skills):
         found.append(_skills(wait, again))
     if handoff:
-        found.append(_handoff(again))
+        found.extend((_handoff(again), _handoff_file(wait, again)))
     if opening.turn.wake.cause is Cause.ASKED:
         found.extend(_operation(operation, wait, again) for operation in operations)
     return found
@@ -228,7 +231,36 @@ async def handoff(
     """Give heavy, file-bound work to a coding agent once: it gets the task and these files (relative path to text), works in a
     closed directory, and its report comes back. It writes nothing outside; decide yourself what to do with its report.
     """
+    chosen = tuple(HandoffFile(path=path, data=words.encode()) for path, words in (files or {}).items())
+    wrong = handoffs.check_request(HandoffRequest(run_id="-", agent="-", prompt=task, files=chosen))
+    if wrong is not None:
+        raise ModelRetry(f"Nothing was handed over. {wrong.detail} {wrong.fix}")
     raise CallDeferred(metadata={"job": ids.digest(f"{ctx.deps.segment.turn.id()}/{key(ctx)}")[:26]})
+
+
+async def read_handoff_file(
+    ctx: Ctx, handoff: str, path: str, start: Annotated[int, Field(ge=0, description="The first character to show.")] = 0
+) -> str:
+    """A file that a coding agent left with its report: `handoff` is the id that its result names, `path` one of its files."""
+    deps = ctx.deps
+    claim, turn = deps.segment.claim, deps.segment.turn.number
+    content = await claim.body(turn, file_body(handoff, path))
+    if content is None:
+        raw = await claim.body(turn, result_body(handoff))
+        if raw is None:
+            raise ModelRetry(f"This turn has no ended handoff {handoff!r}; the result of `handoff` names its id.")
+        there = [file.path for file in HandoffResult.model_validate_json(raw).files]
+        raise ModelRetry(f"The handoff {handoff} left no file {path!r}; it left {', '.join(there) or 'none'}.")
+    try:
+        words = content.decode()
+    except UnicodeDecodeError:
+        return f"{text.clean_line(path)} is no text: {len(content)} bytes, SHA-256 {ids.digest(content)}."
+    return context.framed(f"handoff {handoff}/{path}", words[start:], limit=deps.policy.result_bytes)
+
+
+@lru_cache(maxsize=8)
+def _handoff_file(wait: float, again: int) -> Tool[TurnDeps]:
+    return _tool(read_handoff_file, "read_handoff_file", (read_handoff_file.__doc__ or "").strip(), wait, again)
 
 
 @lru_cache(maxsize=8)

@@ -79,6 +79,9 @@ async def test_a_stop_during_tools_keeps_the_finished_ones() -> None:
     assert ended.state is TurnState.CANCELLED
     assert len(await found.store.calls(SESSION, 1)) >= 1
     assert len(found.model.requests) == 1
+    stored = messages.load(await found.store.history(SESSION, 1))
+    assert len(stored) == 3
+    assert {part.outcome for part in returns(stored).values()} <= {"success"}
 
 
 async def test_a_stop_that_meets_a_commit_loses_neither() -> None:
@@ -260,7 +263,7 @@ async def test_the_next_segment_opens_with_what_the_last_one_stored() -> None:
     found.clock.pass_(20)
     async with claim.hold(SESSION, found.house.works) as held:
         assert isinstance(held, claim.Claim)
-        opening = await resuming.reopen(held, held.snapshot.turns[0], found.house.works)
+        opening = await resuming.reopen(held.snapshot.turns[0], found.house.works)
         assert len(opening.calls) == 2
         assert len(opening.history) == 2
         assert opening.turn.ordinal == 1

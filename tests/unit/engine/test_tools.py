@@ -187,6 +187,34 @@ async def test_hostile_inputs_reach_the_model_only_as_cleaned_framed_data() -> N
     assert json.loads(inside)[0]["author"] == "[email]"
 
 
+async def test_a_broken_adapter_is_told_to_the_model_and_ends_no_turn() -> None:
+    """Whatever an adapter raises: the model hears that the tool failed, and goes on without it."""
+
+    class Buggy(Host):
+        async def read(self, *args: object, **more: object) -> JsonValue:
+            if self.asked:
+                raise KeyError("a bug with ada@example.com")
+            self.asked.append(("", {}, None, None))
+            return []
+
+    search = ("search_code_host_merged_pull_requests", {"repository": "this", "window": "1d"})
+    found = await _desk(calls(search, "read_page"), outcome(), host=Buggy())
+    assert (await found.finish()).state is TurnState.COMPLETED
+    results = returns(found.model.requests[-1][0])
+    assert (results["c0"].outcome, results["c1"].outcome) == ("failed", "success")
+    assert "KeyError" in results["c0"].model_response_str()
+    assert "bug" not in results["c0"].model_response_str()
+
+
+async def test_the_operators_secrets_never_reach_a_model_or_the_spine() -> None:
+    """A key that stands in a document is replaced in what a tool returns."""
+    host = Host(data=[{"title": "the key is hunter2hunter2"}])
+    found = await _desk(calls("read_merged"), outcome(), host=host, policy=Policy(secrets=("hunter2hunter2",)))
+    await found.finish()
+    assert "hunter2" not in found.model.heard()
+    assert "[secret]" in found.model.heard()
+
+
 async def test_report_writes_one_line_of_the_action_log_and_nothing_else() -> None:
     """One event with verb, target and description, cleaned; its key makes it one."""
     line = {"verb": "drafted", "target": "docs/page.md", "description": "Wrote to ada@example.com\nabout it."}
