@@ -25,22 +25,17 @@ def inbox(items: Sequence[waiting.Item], *, now: int, zone: tzinfo) -> Renderabl
         return ink(
             "Nothing waits for you.\nNext: heinzelwerk list\n      shows every Heinzelmännchen and its next wake."
         )
-    return table(
-        ("id", "kind", "heinzel", "turn", "since", "until", "what", "next"),
-        (
-            (
-                ink(item.id, "bold"),
-                item.kind.value,
-                item.heinzel,
-                str(item.turn),
-                figures.away(item.since_ms, now=now) if item.since_ms else "-",
-                figures.instant(item.until_ms, zone)[:16],
-                item.what,
-                item.next,
-            )
-            for item in items
-        ),
-        right=(3,),
+    return Text("\n").join(_waiting(item, now, zone) for item in items)
+
+
+def _waiting(item: waiting.Item, now: int, zone: tzinfo) -> Text:
+    since = f", {figures.away(item.since_ms, now=now)}" if item.since_ms else ""
+    until = f", until {figures.instant(item.until_ms, zone)[:16]}" if item.until_ms else ""
+    turn = f" turn {item.turn}" if item.turn else ""
+    return Text.assemble(
+        ink(item.id, "bold"),
+        ink(f"  {item.kind.value} of {item.heinzel}{turn}{since}{until}\n    {line(item.what)}\n"),
+        ink(f"    {item.next}", "dim"),
     )
 
 
@@ -66,6 +61,7 @@ def drafts(effects: Sequence[EffectRecord], *, now: int) -> RenderableType:
             for effect in effects
         ),
         right=(2,),
+        folds=(3, 7),
     )
 
 

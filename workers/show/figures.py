@@ -71,7 +71,8 @@ def away(milliseconds: int | None, *, now: int) -> str:
     distance = milliseconds - now
     if abs(distance) < 1000:
         return "now"
-    return f"in {duration(distance)}" if distance > 0 else f"{duration(-distance)} ago"
+    length = f"{round(abs(distance) / 1000)} s" if abs(distance) < 60_000 else duration(abs(distance))
+    return f"in {length}" if distance > 0 else f"{length} ago"
 
 
 def short(sha256: str) -> str:

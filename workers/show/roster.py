@@ -24,6 +24,7 @@ class Row(TypedDict):
     title: str
     state: str
     how: str
+    zone: str
     next_ms: int | None
     now: str
     queued: int
@@ -40,6 +41,7 @@ def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: Tur
         title=entry.title if entry else "",
         state=_state(entry, seen),
         how=_how(entry),
+        zone=(entry.timezone or "") if entry and entry.schedule else "",
         next_ms=(seen.next_slot_ms if seen else None) or _next_slot(entry, now),
         now=_now(seen),
         queued=len(seen.inbox) if seen else 0,
@@ -77,8 +79,7 @@ def _state(entry: ContractEntry | None, seen: Overview | None) -> str:
 def _how(entry: ContractEntry | None) -> str:
     if entry is None:
         return ""
-    schedule = f"{entry.schedule} {entry.timezone or ''}".strip() if entry.schedule else ""
-    return ", ".join(filter(None, (schedule, *entry.on))) or "by hand"
+    return ", ".join(filter(None, (entry.schedule, *entry.on))) or "by hand"
 
 
 def _now(seen: Overview | None) -> str:
@@ -111,7 +112,7 @@ def as_table(rows: Iterable[Row], *, now: int, zone: tzinfo, team: str) -> Rende
                 ink(each["name"], "bold"),
                 ink(each["state"], _STATES.get(each["state"], "")),
                 each["how"],
-                figures.instant(each["next_ms"], zone)[:16],
+                figures.instant(each["next_ms"], zone)[5:16] or "-",
                 each["now"],
                 ink(f"{each['last_turn']} {each['last_state']}", _VERDICTS.get(each["last_state"], ""))
                 if each["last_turn"]
@@ -121,6 +122,7 @@ def as_table(rows: Iterable[Row], *, now: int, zone: tzinfo, team: str) -> Rende
             )
             for each in rows
         ),
+        folds=(2, 7),
     )
 
 
@@ -129,7 +131,7 @@ def one(each: Row, entry: ContractEntry, reading: Reading, *, zone: tzinfo) -> R
     facts = [
         ("state", each["state"]),
         ("file", f"{entry.file} ({figures.short(entry.sha256)})"),
-        ("woken", each["how"]),
+        ("woken", f"{each['how']} {each['zone']}".strip()),
     ]
     if each["next_ms"]:
         facts.append(("next", figures.instant(each["next_ms"], zone)))

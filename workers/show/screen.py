@@ -117,14 +117,16 @@ def table(
     *,
     right: Iterable[int] = (),
     least: Sequence[int] = (),
+    folds: Iterable[int] = (-1,),
     headings: bool = True,
 ) -> Table:
     """Rows in columns as wide as their content; those numbered in `right` are set to the right.
 
-    `least` gives the columns' least widths, so that tables printed one after another stand in line.
+    `least` gives the columns' least widths, so that tables printed one after another stand in line. Those in `folds`
+    share what a narrow terminal leaves; the others keep their words on one line.
     """
     grid = Table(box=None, pad_edge=False, header_style=Style(bold=True), show_edge=False, show_header=headings)
-    at_right = frozenset(right)
+    at_right, folding = frozenset(right), {number % len(columns) for number in folds}
     widths = (*least, *([0] * len(columns)))
     for number, heading in enumerate(columns):
         grid.add_column(
@@ -132,6 +134,7 @@ def table(
             min_width=widths[number] or None,
             justify="right" if number in at_right else "left",
             overflow="fold",
+            no_wrap=number not in folding,
         )
     for row in rows:
         grid.add_row(*(cell if isinstance(cell, Text) else ink(line(cell)) for cell in row))

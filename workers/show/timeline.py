@@ -94,12 +94,15 @@ def _row(entry: Entry) -> Row:
 
 
 def as_table(entries: Iterable[Entry], *, zone: tzinfo = UTC, headings: bool = True) -> Table:
-    """The timeline as people read it; without headings for pieces that follow each other."""
+    """The timeline as people read it; without headings for pieces that follow each other. Days are named where there are two."""
+    shown = rows(entries)
+    days = {row.at.astimezone(zone).date() for row in shown if row.at}
+    stamp = "%m-%d %H:%M:%S" if len(days) > 1 else "%H:%M:%S"
     return table(
         ("time", "turn", "what", "took", "tokens", "cost", "details"),
         (
             (
-                ink(row.at.astimezone(zone).strftime("%m-%d %H:%M:%S") if row.at else "on its way", "dim"),
+                ink(row.at.astimezone(zone).strftime(stamp) if row.at else "unread", "dim"),
                 str(row.turn or ""),
                 _styled(row.what),
                 figures.duration(row.duration_ms) if row.duration_ms is not None else "",
@@ -107,10 +110,10 @@ def as_table(entries: Iterable[Entry], *, zone: tzinfo = UTC, headings: bool = T
                 figures.money(row.cost_micros) if row.cost_micros is not None else "",
                 row.detail,
             )
-            for row in rows(entries)
+            for row in shown
         ),
         right=(1, 3, 4, 5),
-        least=(14, 4, 16, 8, 16, 7),
+        least=() if headings else (8, 4, 14, 7, 16, 7),
         headings=headings,
     )
 
