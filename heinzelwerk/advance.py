@@ -69,7 +69,7 @@ async def _open(
     turn = admission.resumable(turns)
     if turn is not None:
         try:
-            return await resuming.reopen(held, turn, works), turns
+            return await resuming.reopen(turn, works), turns
         except errors.GiveUp as gone:
             await _end_unresumable(held, turn, gone)
             return None, tuple(record for record in turns if record.number != turn.number)

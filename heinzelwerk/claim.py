@@ -103,6 +103,10 @@ class Claim:
         self.mail.extend(entry for entry in await self._store.unread_mail(self.session) if entry.id not in known)
         return self.mail
 
+    async def body(self, turn: int, name: str) -> bytes | None:
+        """An entry of a turn's body; None where it never was or has expired."""
+        return await self._store.body(self.session, turn, name)
+
     async def release(self, *, handed_back: bool, due_ms: int | None = None, holds_session: bool = False) -> None:
         """Give the session back without a commit; nothing happens where it was released or lost before."""
         if self.released or self.interrupted is Interrupt.LOST:

@@ -34,9 +34,27 @@ def transcript_body(job_id: str) -> str:
     return f"handoff/{job_id}/transcript"
 
 
+def reads_body(job_id: str) -> str:
+    """Where the calls lie that the agent made of the turn's own read tools, as a JSON list of `Read`."""
+    return f"handoff/{job_id}/reads"
+
+
 def file_body(job_id: str, path: str) -> str:
     """Where a file lies that the agent left in `out/`."""
     return f"handoff/{job_id}/out/{path}"
+
+
+class Read(BaseModel):
+    """One call of a turn's read tool by a coding agent: never its arguments or its answer, only their hashes and sizes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tool: str
+    outcome: str  # success or failed
+    ms: int
+    arguments_sha256: str
+    result_sha256: str
+    characters: int
 
 
 class JobState(StrEnum):

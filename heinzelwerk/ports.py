@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from heinzelwerk.claim import Claim
     from heinzelwerk.contract import Contract
     from heinzelwerk.ending import Ending
-    from heinzelwerk.handoff import HandoffRequest, HandoffResult
+    from heinzelwerk.handoff import HandoffRequest, HandoffResult, TurnTool
     from heinzelwerk.opening import Opening
 
 
@@ -401,9 +401,17 @@ class Runner(Protocol):
     name: str
 
     async def run(
-        self, request: HandoffRequest, *, on_event: Callable[[str], None], stop: Callable[[], bool]
+        self,
+        request: HandoffRequest,
+        *,
+        on_event: Callable[[str], None],
+        stop: Callable[[], bool],
+        turn_tools: Sequence[TurnTool] = (),
     ) -> HandoffResult:
-        """Run it; never retried here."""
+        """Run it; never retried here. `turn_tools` are the read tools that the request names."""
+
+    def left_behind(self, run_id: str) -> bytes:
+        """The transcript of a run whose worker on this machine died, as far as it was written; empty where there is none."""
 
 
 class Channel(Protocol):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from heinzelwerk import contract, errors, looking_back, skilling
-from heinzelwerk.claim import Claim
 from heinzelwerk.contract import Contract
 from heinzelwerk.handoff_job import result_body
 from heinzelwerk.mail import Mail, MailKind
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 _INPUTS = TypeAdapter(dict[str, FetchedInput])
 
 
-async def reopen(claim: Claim, turn: TurnRecord, works: Works) -> Opening:
-    """The opening of a turn's next segment.
+async def reopen(turn: TurnRecord, works: Works) -> Opening:
+    """The opening of a turn's next segment; nothing is written for it.
 
     BodyExpired where the words that it needs are gone; the turn then ends with that reason and its spine stays readable.
     """
-    session, number = claim.session, turn.number
+    session, number = turn.wake.session, turn.number
     raw = await _needed(works, turn, "contract")
     text = _contract(raw, turn)
     inputs = _INPUTS.validate_json(await _needed(works, turn, "inputs"))
@@ -74,10 +73,9 @@ def _contract(raw: bytes, turn: TurnRecord) -> Contract:
 async def _answer(item: WaitItem, turn: TurnRecord, works: Works) -> str:
     """What the waiting call is answered with, as JSON text: a handoff's result, an effect's end, or the bare word."""
     if item.kind is WaitKind.JOB:
-        result = await works.store.body(turn.wake.session, turn.number, result_body(item.id))
-        if result is not None:
-            return result.decode()
-        return json.dumps({"status": item.value})
+        raw = await works.store.body(turn.wake.session, turn.number, result_body(item.id))
+        result = {"status": item.value} if raw is None else json.loads(raw)
+        return json.dumps({"handoff": item.id, **result})
     if item.kind is WaitKind.PROPOSAL:
         record = await works.store.effect(turn.wake.team, item.id)
         if record is not None:

@@ -239,7 +239,10 @@ async def handoff(
 
 
 async def read_handoff_file(
-    ctx: Ctx, handoff: str, path: str, start: Annotated[int, Field(ge=0, description="The first character to show.")] = 0
+    ctx: Ctx,
+    handoff: str,
+    path: str,
+    start: Annotated[int, Field(ge=0, description="The first character to show.")] = 0,
 ) -> str:
     """A file that a coding agent left with its report: `handoff` is the id that its result names, `path` one of its files."""
     deps = ctx.deps

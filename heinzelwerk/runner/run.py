@@ -4,6 +4,7 @@ Nothing here retries: a run id is run once.
 """
 
 import asyncio
+import importlib.util
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ from heinzelwerk.runner import install
 from heinzelwerk.runner.adapter import Adapter, RunnerSettings, choose_tools
 from heinzelwerk.runner.attempt import Attempt, House, Ready
 from heinzelwerk.runner.install import Probe
+from heinzelwerk.runner.transcript import left_behind
 from heinzelwerk.sandbox import place as places
 from heinzelwerk.sandbox import run as sandbox
 from heinzelwerk.sandbox import spec as spec_values
@@ -92,6 +94,10 @@ class SandboxedRunner:
         except Refused as problem:
             return handoff.refused(request, Refusal(detail=str(problem), fix=problem.fix))
 
+    def left_behind(self, run_id: str) -> bytes:
+        """The transcript of a run whose worker here died, as far as it was written; empty where there is none."""
+        return left_behind(self._house.transcripts / run_id)
+
     async def _check(self, request: HandoffRequest, turn_tools: Sequence[TurnTool]) -> Ready | Refusal:
         problem = handoff.check_request(request) or self._check_model(request) or self._check_tools(request, turn_tools)
         if problem is not None:
@@ -148,5 +154,10 @@ class SandboxedRunner:
             return Refusal(
                 detail=f"{self.name} has no MCP, so it cannot read through the turn.",
                 fix="Give it what it needs as files, or bind a runner that has MCP (claude-code, codex).",
+            )
+        if request.turn_tools and importlib.util.find_spec("mcp") is None:
+            return Refusal(
+                detail="The turn's tools are served over MCP, and the package mcp is not installed.",
+                fix="Install heinzelwerk[mcp] on the handoff workers, or take turn_tools out of the runner's settings.",
             )
         return None

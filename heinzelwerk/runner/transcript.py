@@ -147,6 +147,33 @@ def assemble(directory: Path, *, half: int) -> tuple[bytes, bool]:
     return head + mark + tail, lost
 
 
+def left_behind(directory: Path) -> bytes:
+    """What was kept of a run that nobody finished; empty where there is nothing."""
+    if not directory.is_dir():
+        return b""
+    sizes = [path.stat().st_size for name in (_HEAD, *_TAIL) if (path := directory / name).exists()]
+    # Its cap is not known any more: no part of it is longer than half of that.
+    return assemble(directory, half=max(sizes, default=0))[0]
+
+
+def clear(root: Path, *, keep: Iterable[str], older_than_s: float, now_s: float) -> tuple[str, ...]:
+    """Remove the transcripts below `root` that dead workers left, by run id; those of `keep` and younger ones stay.
+
+    A younger one may still be wanted: whoever closes its job puts it into the turn's body.
+    """
+    kept = set(keep)
+    if not root.is_dir():
+        return ()
+    old = [
+        path
+        for path in sorted(root.iterdir())
+        if path.is_dir() and path.name not in kept and now_s - path.stat().st_mtime > older_than_s
+    ]
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)
+    return tuple(path.name for path in old)
+
+
 def _read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
