@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -60,6 +61,7 @@ class ModelSettings:
         return self.base_url is not None and prefixes.family(name) == (self.api or prefixes.family(self.model))
 
 
+@cache
 def version() -> str:
     """What a turn pins as its engine."""
     return f"pydantic-ai:{metadata.version('pydantic-ai-slim')}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import structlog
@@ -14,6 +15,7 @@ from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UsageL
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRun
+from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from heinzelwerk import errors, ids, text
@@ -29,6 +31,7 @@ from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience, Reader
 from heinzelwerk.engine.models import Models
 from heinzelwerk.engine.purse import AT_CAP, Purse
 from heinzelwerk.engine.segment import Segment
+from heinzelwerk.engine.summary import summarise
 from heinzelwerk.engine.trouble import Circuit, RetryRules
 from heinzelwerk.handoff_job import JobRecord, Task, request_body
 from heinzelwerk.ids import SessionId
@@ -127,6 +130,14 @@ class PydanticEngine:
         except errors.ConfigurationError:
             return None
 
+    def fast(self) -> Candidate | None:
+        """The configured fast model, where it can run."""
+        name = self._models.settings.model_fast
+        try:
+            return self.candidate(name) if name is not None else None
+        except errors.ConfigurationError:
+            return None
+
     def circuit(self, model: Model) -> Circuit:
         """What this process knows of the provider behind a model."""
         return self._models.circuit(model)
@@ -196,18 +207,24 @@ class _Run:
         self._woken = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._checkpoint = Checkpoint(segment, self._opening.calls, self._opening.answers, engine.clock, engine.policy)
+        self._model = self._metered(first, lambda: engine.fallback(self._opening), engine.readers(segment))
+        self._run: AgentRun[TurnDeps, Any] | None = None
+
+    def _metered(
+        self, first: Candidate, fallback: Callable[[], Candidate | None], readers: Readers | None = None
+    ) -> MeteredModel:
+        engine = self._engine
         rules, jitter = engine.patience
-        self._model = MeteredModel(
+        return MeteredModel(
             first,
-            lambda: engine.fallback(self._opening),
-            segment=segment,
+            fallback,
+            segment=self._segment,
             patience=Patience(rules, engine.circuit, jitter, self._pause),
             clock=engine.clock,
             timed=self._timed,
             timeout_s=engine.policy.request_timeout_s,
-            readers=engine.readers(segment),
+            readers=readers,
         )
-        self._run: AgentRun[TurnDeps, Any] | None = None
 
     def _timed(self, ms: int) -> None:
         self._checkpoint.request_ms = ms
@@ -241,12 +258,20 @@ class _Run:
             return self._failed(self._tail(), "the model cannot run this turn", str(error))
 
     async def _go(self) -> Ending:
-        agent = self._agent()
-        await self._segment.begin(self._begun)
+        policy = self._engine.policy
+        generated = self._engine.toolbox(self._opening)
+        instructions = context.instructions(self._opening, handoff=self._engine.runner is not None)
+        self._segment.told(instructions, 600 * (len(generated) + 3))
         self._claim.on_interrupt(self._interrupted)
-        async with agent.iter(
+        await self._sum_up()
+        await self._segment.begin(self._begun)
+        async with _agent(policy.retries_of_tool, policy.retries_of_output).iter(
+            model=self._model,
+            instructions=instructions,
+            toolsets=[FunctionToolset(generated)],
+            capabilities=[self._checkpoint],
             conversation=messages.conversation(self._begun.messages, self._segment.turn.usage, self._segment.turn.id()),
-            deps=TurnDeps(self._opening, self._engine.policy, self._engine.capabilities, self._segment),
+            deps=TurnDeps(self._opening, policy, self._engine.capabilities, self._segment),
             usage_limits=self._limits(),
             cancellation_token=self._token,
         ) as run:
@@ -256,22 +281,32 @@ class _Run:
         output: Any = run.result.output if run.result is not None else None
         return self._deferred(output) if isinstance(output, DeferredToolRequests) else self._finished(output)
 
-    def _agent(self) -> Agent[TurnDeps, Any]:
-        engine, opening = self._engine, self._opening
-        generated = engine.toolbox(opening)
-        instructions = context.instructions(opening, handoff=engine.runner is not None)
-        agent: Agent[TurnDeps, Any] = Agent(
-            self._model,
-            deps_type=TurnDeps,
-            output_type=_OUTPUT,
-            instructions=instructions,
-            tools=generated,
-            retries={"tools": engine.policy.retries_of_tool, "output": engine.policy.retries_of_output},
-            capabilities=[self._checkpoint],
-        )
-        agent.output_validator(_fits)
-        self._segment.told(instructions, 600 * (len(generated) + 3))
-        return agent
+    async def _sum_up(self) -> None:
+        """Let a new turn's oldest lines be summed up, where they do not fit and a fast model is configured."""
+        engine, budget = self._engine, self._engine.policy.history_tokens
+        candidate = None if self._opening.history else engine.fast()
+        turns = context.left_out(self._opening, budget=budget) if candidate is not None else ()
+        if candidate is None or not turns:
+            return
+        await self._segment.book_unanswered()
+        words = await self._unless_interrupted(summarise(self._segment, self._metered(candidate, lambda: None), turns))
+        self._model.use_first()
+        self._begun = start.start(self._opening, budget=budget, summary=words)
+
+    async def _unless_interrupted(self, work: Coroutine[Any, Any, str]) -> str:
+        """Outside the library's loop nothing listens to its token: end the work at an interrupt, or see it through."""
+        task, woken = asyncio.ensure_future(work), asyncio.ensure_future(self._woken.wait())
+        await asyncio.wait({task, woken}, return_when=asyncio.FIRST_COMPLETED)
+        woken.cancel()
+        why = self._claim.interrupted
+        if not task.done() and why is not Interrupt.HAND_BACK:
+            task.cancel()
+            await asyncio.wait({task})
+        if task.cancelled():
+            if why is Interrupt.LOST:
+                raise errors.LeaseLost(f"the lease of {self._claim.session} was lost before the turn ran")
+            raise Leave(Overdue if why is Interrupt.OVERDUE else lambda tail: Stopped(tail, self._stopper()))
+        return await task
 
     def _limits(self) -> UsageLimits:
         """The hard stop inside a step, and the deployment's numbers of requests and calls."""
@@ -386,11 +421,26 @@ class _Run:
         tail = self._tail(found if len(found) > self._segment.stored else None)
         if why is Interrupt.OVERDUE:
             return Overdue(tail)
+        return Stopped(tail, self._stopper())
+
+    def _stopper(self) -> str:
+        """Who asked for the stop, as far as this process has heard."""
         stop = next(
             (m for m in self._claim.mail if m.kind is MailKind.STOP and m.turn in (None, self._segment.turn.number)),
             None,
         )
-        return Stopped(tail, (stop.by or "") if stop is not None else "")
+        return (stop.by or "") if stop is not None else ""
+
+
+@lru_cache(maxsize=8)
+def _agent(of_tool: int, of_output: int) -> Agent[TurnDeps, Any]:
+    """The agent of every turn with these retries. Building one costs more than a request of ours, most of it the schema of
+    the outcome; what is a turn's own (model, instructions, tools, checkpoints) is given to its run."""
+    agent: Agent[TurnDeps, Any] = Agent(
+        deps_type=TurnDeps, output_type=_OUTPUT, retries={"tools": of_tool, "output": of_output}
+    )
+    agent.output_validator(_fits)
+    return agent
 
 
 async def _fits(ctx: RunContext[TurnDeps], output: Any) -> Any:
