@@ -5,7 +5,7 @@ Each port has a real body and a double that passes the same suite under tests/co
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from enum import StrEnum
@@ -110,11 +110,14 @@ class Store(Protocol):
         zone did not change keeps the slot that it had. What is missing is revoked: asleep, its spine kept.
         """
 
-    async def entries(self, team: str) -> dict[str, ContractEntry]:
-        """The contracts of the newest generation by name; empty for an unknown team."""
+    async def entries(self, team: str, names: Collection[str] | None = None) -> dict[str, ContractEntry]:
+        """The contracts of the newest generation by name, all or (cheaper) those named; empty for an unknown team."""
 
     async def generation(self, team: str) -> Generation | None:
         """The newest generation without its texts."""
+
+    async def skills(self, team: str) -> dict[str, str]:
+        """The skills of the newest generation, as the hashes of their texts; empty for an unknown team."""
 
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A contract's or skill's text by hash (`sha256:<hex>`); None where it is gone."""

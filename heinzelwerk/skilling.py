@@ -60,8 +60,7 @@ async def for_contract(contract: Contract, team: str, works: Works) -> tuple[Ski
     General to specific, then by name. Refused where the contract names one that is not loaded: advice that silently
     lacks is worse than a turn that fails with the reason.
     """
-    generation = await works.store.generation(team)
-    known = generation.skills if generation else {}
+    known = await works.store.skills(team)
     found = [unpack(data) for data in await _texts(team, known.values(), works) if data is not None]
     resolved = skill.resolve(entry for entry in found if isinstance(entry, Skill))
     policy = works.policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger("heinzelwerk.sweep")
 
 SLOTS_AT_ONCE = 200
-"""Missed slots that one pass fills; the schedule stays due for the rest, so that a long downtime is no storm."""
+"""Missed slots of one schedule that one pass fills; it stays due for the rest, so that a long downtime is no storm."""
+SCHEDULES_AT_ONCE = 2_000
+"""Schedules of one team that one pass looks at: a full hour is everybody's hour."""
+_SIDE_BY_SIDE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +56,25 @@ async def sweep(works: Works, *, start: int = 0) -> Swept:
 async def sweep_team(team: str, works: Works) -> Swept:
     """One team: fill its due slots, then ring what is due."""
     slots = 0
-    due_slots = await works.store.due(team, kind="slot")
-    if due_slots:
-        entries = await works.store.entries(team)
-        now = await works.store.now_ms()
-        for due in due_slots:
-            slots += await _fill(due, entries.get(due.name), now, works)
-    rung = [entry for entry in await works.store.ring(team) if entry.kind != "slot"]
+    due_slots = await works.store.due(team, kind="slot", limit=SCHEDULES_AT_ONCE)
+    for at in range(0, len(due_slots), _SIDE_BY_SIDE):
+        slots += await _fill_some(team, due_slots[at : at + _SIDE_BY_SIDE], works)
+    rung = await works.store.ring(team)
     if rung:
         await works.bell.ring(rung)
     return Swept(len(rung), slots)
+
+
+async def _fill_some(team: str, due_slots: Sequence[Due], works: Works) -> int:
+    entries = await works.store.entries(team, [due.name for due in due_slots])
+    now = await works.store.now_ms()
+    filled = await asyncio.gather(
+        *(_fill(due, entries.get(due.name), now, works) for due in due_slots), return_exceptions=True
+    )
+    for entry in filled:
+        if isinstance(entry, BaseException):
+            raise entry
+    return sum(entry for entry in filled if isinstance(entry, int))
 
 
 async def _fill(due: Due, entry: ContractEntry | None, now_ms: int, works: Works) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from heinzelwerk.commit import Commit, CommitReply
 from heinzelwerk.effect import Decision, EffectState, Moved, MoveReply
@@ -91,14 +91,20 @@ class MemoryStore(MemoryReading):
         )
         return reply
 
-    async def entries(self, team: str) -> dict[str, ContractEntry]:
-        """The newest generation's contracts."""
+    async def entries(self, team: str, names: Collection[str] | None = None) -> dict[str, ContractEntry]:
+        """The newest generation's contracts, all or those named."""
         generation = self._team(team).generation
-        return dict(generation.entries) if generation else {}
+        found = generation.entries if generation else {}
+        return {name: entry for name, entry in sorted(found.items()) if names is None or name in names}
 
     async def generation(self, team: str) -> Generation | None:
         """The newest generation without texts."""
         return self._team(team).generation
+
+    async def skills(self, team: str) -> dict[str, str]:
+        """The newest generation's skills."""
+        generation = self._team(team).generation
+        return dict(generation.skills) if generation else {}
 
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A text by hash."""
@@ -149,10 +155,12 @@ class MemoryStore(MemoryReading):
         for entry in self._due_now(team):
             if len(admitted) >= limit:
                 break
+            if entry.kind == "slot":
+                continue
             if entry.kind == "session":
                 if not self._admit(state, entry.name, now):
                     continue
-            elif entry.kind != "slot":
+            else:
                 ms.bump(state, f"{entry.kind}:{entry.name}", now, self._options)
             admitted.append(entry)
         return tuple(admitted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from heinzelwerk.generation import ContractEntry, Generation, LoadReply
 from heinzelwerk.session import Due
@@ -67,9 +67,14 @@ class Wakes(Face):
         documents = [entry.model_dump_json() for entry in new.entries.values()]
         return int((await self._run("load", new.team, arguments, [*documents, *new.texts.values()]))[0])
 
-    async def entries(self, team: str) -> dict[str, ContractEntry]:
-        """The contracts of the newest generation by name."""
-        stored = pairs(await self._get("HGETALL", team, "contracts"))
+    async def entries(self, team: str, names: Collection[str] | None = None) -> dict[str, ContractEntry]:
+        """The contracts of the newest generation by name, all or those named."""
+        if names is None:
+            stored = pairs(await self._get("HGETALL", team, "contracts"))
+        else:
+            asked = sorted(names)
+            found = await self._get("HMGET", team, "contracts", *asked) if asked else []
+            stored = {name: raw for name, raw in zip(asked, found, strict=True) if raw is not None}
         return {
             name: face.parsed(ContractEntry, raw[2:], f"contract {team}/{name}") for name, raw in sorted(stored.items())
         }
@@ -87,6 +92,11 @@ class Wakes(Face):
             timezone=fields["timezone"].decode(),
             number=int(fields["number"]),
         )
+
+    async def skills(self, team: str) -> dict[str, str]:
+        """The skills of the newest generation, as the hashes of their texts."""
+        found = await self._get("HGET", team, "generation", "skills")
+        return dict(json.loads(found)) if found else {}
 
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A contract's or skill's text by hash."""

@@ -129,6 +129,15 @@ async def test_load_tells_what_changed_and_keeps_slots(world: World) -> None:
     assert (await world.store.entries(TEAM))["weekly"].schedule == "0 8 * * 1"
 
 
+async def test_the_skills_of_the_newest_generation(world: World) -> None:
+    """They are read without the contracts; those of an earlier generation are gone, an unknown team has none."""
+    await world.store.load(Generation(TEAM, {}, {"sha256:x": b"text"}, {"terse": "sha256:x"}), {})
+    assert await world.store.skills(TEAM) == {"terse": "sha256:x"}
+    await world.store.load(Generation(TEAM, {}), {})
+    assert await world.store.skills(TEAM) == {}
+    assert await world.store.skills("nobody") == {}
+
+
 async def test_a_revoked_contract_is_looked_at_and_refuses_wakes(world: World) -> None:
     """What is missing in a generation wakes no more; what it had open is due now, so that it can be ended."""
     holder = await world.running()
@@ -143,15 +152,34 @@ async def test_a_slot_is_filled_once(world: World) -> None:
     """Two sweeps see the same due slot: its wake is accepted once, the schedule moves on once."""
     now = await world.store.now_ms()
     await world.store.load(Generation(TEAM, {"weekly": contract("weekly", schedule="* * * * *")}), {"weekly": now - 5})
-    (slot,) = await world.store.ring(TEAM)
+    (slot,) = await world.store.due(TEAM, kind="slot")
     assert (slot.kind, slot.name, slot.due_ms) == ("slot", "weekly", now - 5)
-    assert await world.store.ring(TEAM) == (slot,)
     wake = wake_of("scheduled/weekly/20261130T090000Z")
     fill = {"expected_ms": now - 5, "next_ms": now + 60_000, "wakes": [wake]}
     assert sorted([await world.store.fill_slot(TEAM, "weekly", **fill) for _ in range(3)]) == [False, False, True]
     overview = await world.store.overview(WEEKLY)
     assert overview is not None
     assert (len(overview.inbox), overview.next_slot_ms) == (1, now + 60_000)
+
+
+async def test_due_slots_do_not_crowd_out_what_can_run(world: World) -> None:
+    """At a full hour every schedule is due, and earlier than the wakes: ringing is about work, the sweep about slots."""
+    now = await world.store.now_ms()
+    names = [f"hourly{number}" for number in range(20)]
+    entries = {name: contract(name, schedule="0 * * * *") for name in names} | {"weekly": contract("weekly")}
+    await world.store.load(Generation(TEAM, entries), dict.fromkeys(names, now - 1_000))
+    await world.accept()
+    assert [(entry.kind, entry.name) for entry in await world.store.ring(TEAM, limit=5)] == [("session", "weekly")]
+    assert len(await world.store.due(TEAM, kind="slot")) == 20
+
+
+async def test_contracts_are_read_all_or_by_name(world: World) -> None:
+    """A sweep with one slot due reads one contract of thousands; a name that is gone is left out."""
+    await world.load("weekly", "daily", "hourly")
+    assert list(await world.store.entries(TEAM)) == ["daily", "hourly", "weekly"]
+    assert list(await world.store.entries(TEAM, ["weekly", "gone", "daily"])) == ["daily", "weekly"]
+    assert await world.store.entries(TEAM, []) == {}
+    assert await world.store.entries("nobody", ["weekly"]) == {}
 
 
 async def test_a_slot_waits_for_room(worlds) -> None:

@@ -1,5 +1,7 @@
 -- Takes what is due and may run: moves each entry on, admits sessions against the team's slots.
 --
+-- Slots of schedules are no work for a worker: the sweep fills them, and here they must not crowd out what can run.
+--
 -- A: limit. Answers a flat list: member, due ms, solo (0|1), ...
 -- due zset, backoff hash (member -> delay): permanent, entries go with progress; slots zset (heinzel -> end): entries end by score
 local rung = {}
@@ -28,8 +30,6 @@ for index = 1, #entries, 2 do
   local kind = string.match(member, '^%a+')
   if kind == 'session' then
     admit(member, score)
-  elseif kind == 'slot' then
-    add(member, score, 0)
   elseif kind == 'effect' or kind == 'job' then
     bump(member)
     add(member, score, 0)
