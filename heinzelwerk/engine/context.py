@@ -78,8 +78,23 @@ def as_of(opening: Opening) -> datetime:
     return datetime.fromtimestamp(opening.turn.as_of_ms / 1000, UTC)
 
 
-def first_messages(opening: Opening, *, budget: int) -> list[ModelMessage]:
-    """What a new turn starts from: for a chat its earlier turns verbatim, then this wake, at most `budget` tokens of history."""
+def left_out(opening: Opening, *, budget: int) -> tuple[EarlierTurn, ...]:
+    """The earlier turns whose lines do not fit the budget, oldest first; a chat's own turns are no lines."""
+    lines = [turn for turn in opening.earlier if turn.asked is None or opening.turn.wake.cause is not Cause.ASKED]
+    return tuple(lines[: len(lines) - len(_newest(lines, budget, line))])
+
+
+def to_summarise(turns: Sequence[EarlierTurn], *, limit: int = 60_000) -> str:
+    """What a model is asked to sum up: one line for each turn, the newest `limit` characters of them, framed as data."""
+    words = "\n".join(line(turn) for turn in turns)
+    return f"Sum up in at most ten sentences what these earlier turns did.\n{framed('earlier turns', words[-limit:])}"
+
+
+def first_messages(opening: Opening, *, budget: int, summary: str = "") -> list[ModelMessage]:
+    """What a new turn starts from: for a chat its earlier turns verbatim, then this wake, at most `budget` tokens of history.
+
+    `summary` stands for the turns that are left out.
+    """
     wake = opening.turn.wake
     if wake.cause is Cause.ASKED:
         chat = [turn for turn in opening.earlier if turn.asked is not None]
@@ -87,8 +102,8 @@ def first_messages(opening: Opening, *, budget: int) -> list[ModelMessage]:
         kept = _newest(chat, budget, lambda t: f"{t.asked}{t.answered or ''}")
         left = budget - sum(tokens(f"{t.asked}{t.answered or ''}") for t in kept)
         said = [message for turn in kept for message in _verbatim(turn)]
-        return [*said, messages.prompt(_wake(opening, others, left), at=as_of(opening))]
-    return [messages.prompt(_wake(opening, opening.earlier, budget), at=as_of(opening))]
+        return [*said, messages.prompt(_wake(opening, others, left, summary), at=as_of(opening))]
+    return [messages.prompt(_wake(opening, opening.earlier, budget, summary), at=as_of(opening))]
 
 
 def _verbatim(turn: EarlierTurn) -> list[ModelMessage]:
@@ -133,11 +148,13 @@ def line(turn: EarlierTurn) -> str:
     return f"- turn {turn.number}, {turn.date}, {turn.verdict}: {text.clean_line(turn.words)}"
 
 
-def _wake(opening: Opening, earlier: Sequence[EarlierTurn], budget: int) -> str:
+def _wake(opening: Opening, earlier: Sequence[EarlierTurn], budget: int, summary: str) -> str:
     wake = opening.turn.wake
     parts = [f"This turn's cause: {wake.cause.value}. As of {as_of(opening).isoformat()}."]
     if opening.turn.merged:
         parts.append(f"It also works off {len(opening.turn.merged)} more wakes that waited.")
+    if summary:
+        parts.append(f"What you did long ago, summed up:\n{text.safe(summary)}")
     if earlier:
         parts.append(f"What you did before:\n{earlier_lines(earlier, budget=budget)}")
     parts.append(f"Inputs:\n{_inputs(opening)}")

@@ -67,8 +67,13 @@ class MeteredModel(WrapperModel):
         self._clock, self._timed, self._readers = clock, timed, readers
         self._timeout_s = timeout_s
         self._waited = 0
+        self._first = first
         self.sent = False
         self._use(first)
+
+    def use_first(self) -> None:
+        """Count with the turn's own model again, after another one was asked."""
+        self._use(self._first)
 
     def _use(self, candidate: Candidate) -> None:
         self.wrapped = candidate.model

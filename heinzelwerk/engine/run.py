@@ -289,7 +289,12 @@ class _Run:
         if candidate is None or not turns:
             return
         await self._segment.book_unanswered()
-        words = await self._unless_interrupted(summarise(self._segment, self._metered(candidate, lambda: None), turns))
+        helper = self._metered(candidate, lambda: None)
+        try:
+            words = await self._unless_interrupted(summarise(self._segment, helper, turns))
+        except Leave:
+            self._model.sent = helper.sent
+            raise
         self._model.use_first()
         self._begun = start.start(self._opening, budget=budget, summary=words)
 

@@ -86,12 +86,19 @@ class Segment:
         self._notes: list[Note] = []
         self._call_notes: dict[str, list[Note]] = {}
         self._charge = Charge()
+        self._carried: Write | None = None
 
     # -- checkpoints -------------------------------------------------------------------------------------------
 
+    async def book_unanswered(self) -> None:
+        """Book what a dead process sent and nobody answered, where something else is asked before the first request."""
+        booked = unanswered.book(self.turn)
+        if booked.notes:
+            await self.write(booked.turn, notes=booked.notes, settle=booked.settle, progress=False)
+
     async def begin(self, begun: Start) -> None:
         """The segment's first commit: the history as this run takes it, an unanswered request booked, the first one reserved."""
-        booked = unanswered.book(self.turn)
+        booked, carried = unanswered.book(self.turn), self._carried
         counters = self.purse.raised(booked.turn.counters)
         waiting = tuple(s for s in self.turn.steers if s not in begun.steers)
         self.late = list(begun.late)
@@ -99,7 +106,7 @@ class Segment:
             update={"counters": counters, "steers": waiting, "messages": len(begun.messages) - 1}
         )
         fresh = messages.dump(begun.messages[begun.keep :])
-        first = not self.opening.history
+        instructions = [Body(turn.number, "instructions", self._instructions)] if not self.opening.history else []
         if not fresh and not booked.notes and not begun.requests and counters == self.turn.counters:
             return
         history = History(turn.number, begun.keep, fresh) if fresh or len(self.opening.history) > begun.keep else None
@@ -107,8 +114,8 @@ class Segment:
             turn,
             notes=booked.notes,
             history=history,
-            settle=booked.settle,
-            bodies=[Body(turn.number, "instructions", self._instructions)] if first else (),
+            settle=[*booked.settle, *(carried.settle if carried else ())],
+            bodies=[*instructions, *(carried.bodies if carried else ())],
             ask=begun.messages if begun.requests else None,
             progress=False,  # booking what a dead process sent is none: a request that kills its workers must be seen as poison
         )
@@ -139,45 +146,61 @@ class Segment:
         response = found[at] if at is not None else None
         if not isinstance(response, ModelResponse):
             raise TypeError("an answered request has a response in its history")
-        used, charged = response.usage, self._charge.micros
+        paid, data = self._paid(response, asked, ms=ms)
+        turn = paid.model_copy(update={"ordinal": paid.ordinal + 1, "messages": len(found), "steers": ()})
+        return (
+            turn,
+            Note("step.model", {**data, "ordinal": turn.ordinal}, turn=turn.id()),
+            asked.settled(self._charge.micros),
+        )
+
+    def adopt(self, response: ModelResponse, *, purpose: str, words: str) -> None:
+        """A response beside the conversation: paid, on the spine, its words in the body, all of it with the next write."""
+        asked = self._taken()
+        self.turn, data = self._paid(response, asked, ms=0)
+        self.note(Note("step.model", {**data, "purpose": purpose}, turn=self.turn.id()))
+        self._carried = Write(
+            self.turn,
+            settle=asked.settled(self._charge.micros),
+            bodies=[Body(self.turn.number, purpose, words.encode())],
+        )
+
+    def _paid(self, response: ModelResponse, asked: Asked, *, ms: int) -> tuple[TurnRecord, dict[str, JsonValue]]:
+        used, charge = response.usage, self._charge
         spent = Usage(
             requests=1,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cache_read_tokens=used.cache_read_tokens,
             cache_write_tokens=used.cache_write_tokens,
-            cost_micros=charged,
-            unpriced=int(self._charge.unpriced),
+            cost_micros=charge.micros,
+            unpriced=int(charge.unpriced),
         )
         turn = self.turn.model_copy(
             update={
                 "steps": asked.step,
-                "ordinal": self.turn.ordinal + 1,
                 "attempt": 0,
-                "messages": len(found),
-                "steers": (),
                 "counters": {k: v for k, v in self.turn.counters.items() if k not in (RESERVED, "parks")},
                 "usage": self.turn.usage.plus(spent),
             }
         )
         data: dict[str, JsonValue] = {
             **self._step(asked.step),
-            "ordinal": turn.ordinal,
             "attempt": asked.attempt,
             "model": self.model,
             "input_tokens": used.input_tokens,
             "output_tokens": used.output_tokens,
-            "cost_micros": charged,
+            "cost_micros": charge.micros,
             "ms": ms,
             "calls": [call.tool_name for call in response.tool_calls],
         }
         if used.cache_read_tokens or used.cache_write_tokens:
             data |= {"cache_read_tokens": used.cache_read_tokens, "cache_write_tokens": used.cache_write_tokens}
-        if self._charge.unpriced:
+        if charge.unpriced:
             data["unpriced"] = True
         if response.finish_reason not in (None, "stop", "tool_call"):
             data["finish"] = response.finish_reason
-        return turn, Note("step.model", data, turn=turn.id()), asked.settled(charged)
+        return turn, data
 
     async def tools(
         self,

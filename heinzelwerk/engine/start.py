@@ -33,10 +33,13 @@ class Start:
         return not self.messages or not (isinstance(self.messages[-1], ModelResponse) and self.messages[-1].tool_calls)
 
 
-def start(opening: Opening, *, budget: int) -> Start:
-    """How this segment begins; FormatTooNew where the stored history is a newer release's."""
+def start(opening: Opening, *, budget: int, summary: str = "") -> Start:
+    """How this segment begins; `summary` stands for the earlier turns that a new turn's budget leaves out.
+
+    FormatTooNew where the stored history is a newer release's.
+    """
     if not opening.history:
-        return _steered(opening, Start(context.first_messages(opening, budget=budget), 0))
+        return _steered(opening, Start(context.first_messages(opening, budget=budget, summary=summary), 0))
     normal = messages.normal(opening.history)
     found, keep = list(normal.messages), normal.keep
     late: tuple[str, ...] = ()
