@@ -198,7 +198,7 @@ async def _time_left_s(job: JobRecord, works: Works) -> float:
 
 
 def _instructions(source: bytes, job: JobRecord) -> str:
-    reading = contract.read(source, file_name=f"{job.heinzel}.prose.md")
+    reading = contract.reread(source, file_name=f"{job.heinzel}.prose.md")
     return reading.definition.body if reading.definition else ""
 
 

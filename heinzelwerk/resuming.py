@@ -64,7 +64,7 @@ async def _needed(works: Works, turn: TurnRecord, name: str) -> bytes:
 
 
 def _contract(raw: bytes, turn: TurnRecord) -> Contract:
-    reading = contract.read(raw, file_name=f"{turn.wake.heinzel}.prose.md", namespace="team")
+    reading = contract.reread(raw, file_name=f"{turn.wake.heinzel}.prose.md")
     if reading.contract is None:
         raise errors.ContractRefused(f"the pinned contract of turn {turn.number} can no longer be read")
     return reading.contract

@@ -100,7 +100,7 @@ class _Start:
         raw = await self.works.store.text(self.wake.team, entry.sha256)
         if raw is None:
             raise errors.BodyExpired(f"the text of contract {entry.sha256} is gone", fix="run `heinzelwerk load` again")
-        reading = contract.read(raw, file_name=f"{entry.name}.prose.md", namespace="team")
+        reading = contract.reread(raw, file_name=f"{entry.name}.prose.md")
         if reading.contract is None:
             lines = tuple(
                 f"{item.file}:{item.line} {item.code} {item.field} {item.message}" for item in reading.diagnostics

@@ -6,7 +6,7 @@
 from heinzelwerk.contract.definition import AgentSpec, Contract, InputSpec, OutputSpec, PublishSpec
 from heinzelwerk.contract.diagnostic import CODES, Diagnostic, Severity
 from heinzelwerk.contract.graph import Graph
-from heinzelwerk.contract.reader import SUFFIX, Reading, read
+from heinzelwerk.contract.reader import SUFFIX, Reading, read, reread
 from heinzelwerk.contract.sets import Installed, SetReport, check_set
 from heinzelwerk.contract.starter import template
 
@@ -26,5 +26,6 @@ __all__ = [
     "Severity",
     "check_set",
     "read",
+    "reread",
     "template",
 ]

@@ -6,6 +6,7 @@ The steps and which of them end the reading are those of the contract format, se
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from heinzelwerk.contract import body as bodies
@@ -95,6 +96,12 @@ def read(data: bytes, *, file_name: str, namespace: str = "team", file: str | No
         message = f"reading the file failed unexpectedly: {type(error).__name__}"
         hint = "Report it with the file; until then change what was edited last."
         return reading.found((Finding(1, "HZC001", "file", message, hint),))
+
+
+@lru_cache(maxsize=256)
+def reread(data: bytes, *, file_name: str) -> Reading:
+    """`read` of a team's contract that was loaded: each turn starts from these bytes, and they are read once per process."""
+    return read(data, file_name=file_name)
 
 
 def unread(*, file_name: str, namespace: str, file: str | None = None) -> Reading:
