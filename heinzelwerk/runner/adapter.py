@@ -18,7 +18,7 @@ from heinzelwerk.runner.transcript import Lean
 from heinzelwerk.sandbox.spec import Layout
 
 PLACEHOLDER_KEY = "handoff-placeholder-key"
-"""What the agent takes for its key; the proxy puts the real one in its place."""
+"""How what the agent takes for its key begins; the proxy puts the real one in its place."""
 TOOLS_SERVER = "turn"
 """The name of the MCP server that serves the turn's own read tools."""
 
@@ -83,6 +83,8 @@ class Launch:
     turn_tools: tuple[str, ...] = ()
     """The turn's own tools that are served over MCP."""
     settings: RunnerSettings
+    key: str = PLACEHOLDER_KEY
+    """What the agent takes for its key: of this run alone, because the proxy lets nobody in without it."""
 
     @property
     def logged_in(self) -> bool:

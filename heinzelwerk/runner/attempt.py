@@ -112,6 +112,7 @@ class Attempt:
         self.request = request
         self.ready = ready
         self.turn_tools = [tool for tool in turn_tools if tool.name in request.turn_tools]
+        self.key = f"{PLACEHOLDER_KEY}-{house.new_id()}"
 
     async def run(self, place: Place, *, on_event: Callable[[str], None], stop: Callable[[], bool]) -> HandoffResult:
         """Plan, serve, start, watch, judge."""
@@ -161,11 +162,12 @@ class Attempt:
             tools=self.ready.tools,
             turn_tools=tuple(tool.name for tool in self.turn_tools),
             settings=self.settings,
+            key=self.key,
         )
 
     def _secrets(self) -> list[str]:
         access = self.settings.access
-        return [PLACEHOLDER_KEY] if access is None else [PLACEHOLDER_KEY, access.key, *access.headers.values()]
+        return [self.key] if access is None else [self.key, access.key, *access.headers.values()]
 
     def _agents_budget(self) -> Decimal | None:
         """Where no proxy meters, the agent's own account of its cost is what can be held against the limit."""
@@ -186,6 +188,7 @@ class Attempt:
                 meter = self._meter(plan)
                 proxy = MeteringProxy(
                     access=access,
+                    run_key=self.key,
                     allowed=Allowed(wires=plan.wires, models=frozenset({self.ready.model})),
                     meter=meter,
                     client=client,

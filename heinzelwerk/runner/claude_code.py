@@ -2,7 +2,6 @@
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
 from heinzelwerk.runner.adapter import (
-    PLACEHOLDER_KEY,
     TOOLS_SERVER,
     Find,
     Launch,
@@ -91,4 +90,4 @@ class ClaudeCode:
         }
         if launch.logged_in:
             return quiet | proxy_environment(launch.layout)
-        return quiet | {"ANTHROPIC_BASE_URL": launch.layout.model_url, "ANTHROPIC_API_KEY": PLACEHOLDER_KEY}
+        return quiet | {"ANTHROPIC_BASE_URL": launch.layout.model_url, "ANTHROPIC_API_KEY": launch.key}

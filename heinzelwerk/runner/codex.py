@@ -2,7 +2,6 @@
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
 from heinzelwerk.runner.adapter import (
-    PLACEHOLDER_KEY,
     TOOLS_SERVER,
     Find,
     Launch,
@@ -77,7 +76,7 @@ class Codex:
             *("--ignore-rules", "-C", launch.layout.work, "-"),
         )
         environment = {"CODEX_HOME": f"{launch.layout.home}/.codex"}
-        key = proxy_environment(launch.layout) if launch.logged_in else {_KEY_VARIABLE: PLACEHOLDER_KEY}
+        key = proxy_environment(launch.layout) if launch.logged_in else {_KEY_VARIABLE: launch.key}
         warnings: tuple[str, ...] = ()
         if launch.logged_in and request.limits.max_usd is not None:
             warnings = ("Codex names no cost and a login is not metered: the dollar limit could not be enforced.",)

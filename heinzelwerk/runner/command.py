@@ -7,7 +7,7 @@ any case; the record is about what the command may do with what the sandbox lets
 import re
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
-from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Launch, Plan, mcp_settings, proxy_environment
+from heinzelwerk.runner.adapter import Launch, Plan, mcp_settings, proxy_environment
 from heinzelwerk.runner.command_stream import CommandReader
 from heinzelwerk.runner.meter import WIRES
 from heinzelwerk.runner.transcript import keep_all
@@ -95,7 +95,7 @@ def _environment(launch: Launch) -> dict[str, str]:
     url = launch.layout.model_url
     return {
         "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": PLACEHOLDER_KEY,
+        "ANTHROPIC_API_KEY": launch.key,
         "OPENAI_BASE_URL": f"{url}/v1",
-        "OPENAI_API_KEY": PLACEHOLDER_KEY,
+        "OPENAI_API_KEY": launch.key,
     }

@@ -4,6 +4,8 @@ It listens on a unix socket that is bound into the run's sandbox, passes allowed
 reads the usage of every answer, and answers HTTP 402 once the run's dollars or requests are used up (facts 5.3).
 """
 
+import asyncio
+import hmac
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -22,6 +24,8 @@ from heinzelwerk.runner import lines
 from heinzelwerk.runner.meter import WIRES, AnswerMeter, Meter, Wire
 
 REQUEST_BYTES = 32 * 1024 * 1024
+MOST_IN_FLIGHT = 8
+"""Requests of one run that the provider works on at once; more wait, so that a budget is overshot by so many at most."""
 _COUNT_TOKENS = "/v1/messages/count_tokens"
 _MODELS = "/v1/models"
 _FREE = frozenset({_COUNT_TOKENS, _MODELS})
@@ -64,19 +68,26 @@ class Allowed:
 
 
 class MeteringProxy:
-    """The ASGI application of one run. `on_traffic` is called whenever bytes pass, so that silence can be told."""
+    """The ASGI application of one run. `on_traffic` is called whenever bytes pass, so that silence can be told.
+
+    `run_key` is what the agent takes for its key. Where the loopback device is the whole machine's (Landlock) others can
+    connect, and this is what they do not have.
+    """
 
     def __init__(
         self,
         *,
         access: ModelAccess,
+        run_key: str,
         allowed: Allowed,
         meter: Meter,
         client: httpx.AsyncClient,
         on_traffic: Callable[[], None],
     ) -> None:
         self._access = access
+        self._run_key = run_key.encode()
         self._allowed = allowed
+        self._in_flight = asyncio.Semaphore(MOST_IN_FLIGHT)
         self._meter = meter
         self._client = client
         self._on_traffic = on_traffic
@@ -85,10 +96,12 @@ class MeteringProxy:
     async def _answer(self, request: Request) -> Response:
         self._on_traffic()
         path = request.url.path
+        if not self._admitted(request):
+            return self._turn_away(request, 401, "authentication_error", "this is not the key of the run")
         if not self._path_allowed(request.method, path):
             return self._turn_away(request, 404, "not_found_error", "this run may not ask for that path")
         if path == _MODELS:
-            return await self._forward(request, b"", None, "")
+            return await self._forward(request, b"", "")
         try:
             body = await _read_body(request)
         except ClientDisconnect:
@@ -104,9 +117,24 @@ class MeteringProxy:
         hosted = _hosted_tool(payload)
         if hosted is not None:
             return self._turn_away(request, 403, "permission_error", f"this run may not use {hosted}")
-        if path not in _FREE and self._meter.admit() is not None:
-            return _error(402, "invalid_request_error", "handoff budget exhausted")
-        return await self._forward(request, _with_usage(path, payload, body), payload, model)
+        # Written anew: of a name that comes twice in a body the provider might take the one that was not judged.
+        sent = _with_usage(path, payload)
+        if path in _FREE:
+            return await self._forward(request, sent, model)
+        await self._in_flight.acquire()
+        response = None
+        try:
+            if self._meter.admit() is not None:
+                return _error(402, "invalid_request_error", "handoff budget exhausted")
+            response = await self._forward(request, sent, model)
+            return response
+        finally:
+            if not isinstance(response, _Passed):
+                self._in_flight.release()  # nothing is under way; otherwise the answer's end does it
+
+    def _admitted(self, request: Request) -> bool:
+        shown = (request.headers.get("x-api-key", ""), request.headers.get("authorization", "").removeprefix("Bearer "))
+        return any(hmac.compare_digest(key.encode("utf-8", "replace"), self._run_key) for key in shown)
 
     def _path_allowed(self, method: str, path: str) -> bool:
         if method == "GET":
@@ -121,7 +149,7 @@ class MeteringProxy:
         self._meter.turned_away(f"{request.method[:8]} {request.url.path[:80]}: {why[:120]}")
         return _error(status, kind, why)
 
-    async def _forward(self, request: Request, body: bytes, payload: dict[str, Any] | None, model: str) -> Response:
+    async def _forward(self, request: Request, body: bytes, model: str) -> Response:
         path = request.url.path
         base = self._access.base_url.rstrip("/").removesuffix("/v1")
         query = f"?{request.url.query}" if request.url.query else ""
@@ -140,7 +168,10 @@ class MeteringProxy:
             streaming = upstream.headers.get("content-type", "").startswith("text/event-stream")
             meter = AnswerMeter(WIRES[path], streaming=streaming, request_bytes=len(body))
         headers = {name: value for name, value in upstream.headers.items() if name not in _RESPONSE_DROPPED}
-        return _Passed(self._stream(upstream, meter, model), status_code=upstream.status_code, headers=headers)
+        passed = _Passed(self._stream(upstream, meter, model), status_code=upstream.status_code, headers=headers)
+        if path not in _FREE:
+            passed.ended = self._in_flight.release
+        return passed
 
     def _note_answer(self, path: str) -> None:
         if path not in _FREE:
@@ -174,6 +205,8 @@ class MeteringProxy:
 
 
 class _Passed(StreamingResponse):
+    ended: Callable[[], None] = staticmethod(lambda: None)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
@@ -181,6 +214,8 @@ class _Passed(StreamingResponse):
             # The provider broke off. Leaving the answer unfinished makes the server break off too, so that the agent
             # sees a cut stream and not a short answer.
             return
+        finally:
+            self.ended()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +255,12 @@ def _hosted_tool(payload: dict[str, Any]) -> str | None:
     return None
 
 
-def _with_usage(path: str, payload: dict[str, Any], body: bytes) -> bytes:
+def _with_usage(path: str, payload: dict[str, Any]) -> bytes:
     """The body to send: a streamed chat completion names its usage only where it was asked to."""
-    options = lines.mapping(payload.get("stream_options"))
-    if WIRES.get(path) != "openai-chat" or payload.get("stream") is not True or options.get("include_usage") is True:
-        return body
-    return json.dumps({**payload, "stream_options": {**options, "include_usage": True}}).encode()
+    if WIRES.get(path) == "openai-chat" and payload.get("stream") is True:
+        options = lines.mapping(payload.get("stream_options"))
+        payload = {**payload, "stream_options": {**options, "include_usage": True}}
+    return json.dumps(payload, separators=(",", ":")).encode()
 
 
 def _error(status: int, kind: str, message: str) -> Response:

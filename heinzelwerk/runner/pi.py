@@ -3,7 +3,7 @@
 import json
 
 from heinzelwerk.handoff import HandoffRequest, Refusal
-from heinzelwerk.runner.adapter import PLACEHOLDER_KEY, Find, Launch, Plan, proxy_environment
+from heinzelwerk.runner.adapter import Find, Launch, Plan, proxy_environment
 from heinzelwerk.runner.meter import Wire
 from heinzelwerk.runner.pi_stream import PiReader
 from heinzelwerk.runner.transcript import lean_pi
@@ -52,7 +52,7 @@ class Pi:
             argv += ["--thinking", request.effort]
         wire = launch.settings.wire or "openai-chat"
         quiet = {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
-        key = proxy_environment(launch.layout) if launch.logged_in else {"HANDOFF_KEY": PLACEHOLDER_KEY}
+        key = proxy_environment(launch.layout) if launch.logged_in else {"HANDOFF_KEY": launch.key}
         return Plan(
             argv=tuple(argv),
             environment=quiet | key,

@@ -15,12 +15,13 @@ import pytest
 
 from heinzelwerk.handoff import Usage
 from heinzelwerk.runner.meter import Meter, Price, Wire
-from heinzelwerk.runner.metering import REQUEST_BYTES, Allowed, MeteringProxy, ModelAccess
+from heinzelwerk.runner.metering import MOST_IN_FLIGHT, REQUEST_BYTES, Allowed, MeteringProxy, ModelAccess
 from heinzelwerk.runner.serving import listening, serve
 from tests.support.fake_model import Answer, FakeModel, Script, Tokens, fails, fake_model, says
 
 KEY = "the-real-key"
 ONE = Usage(input=1200, output=40, cache_read=300)
+SHOWN = {"x-api-key": "placeholder"}
 PATHS: dict[Wire, str] = {
     "anthropic-messages": "/v1/messages",
     "openai-responses": "/v1/responses",
@@ -62,6 +63,7 @@ async def proxied(
         upstream = await stack.enter_async_context(httpx.AsyncClient())
         proxy = MeteringProxy(
             access=ModelAccess(base_url=model.url + base, key=KEY),
+            run_key="placeholder",
             allowed=Allowed(wires=frozenset({wire}), models=frozenset({"m"})),
             meter=meter,
             client=upstream,
@@ -247,13 +249,16 @@ async def test_a_provider_that_is_not_there_is_502_without_a_word_about_the_netw
         client = await stack.enter_async_context(httpx.AsyncClient())
         gone = MeteringProxy(
             access=ModelAccess(base_url=proxy.model.url, key=KEY),
+            run_key="placeholder",
             allowed=Allowed(wires=frozenset({"anthropic-messages"}), models=frozenset({"m"})),
             meter=proxy.meter,
             client=client,
             on_traffic=lambda: None,
         )
         asgi = httpx.ASGITransport(app=gone.app)
-        inside = await stack.enter_async_context(httpx.AsyncClient(transport=asgi, base_url="http://model"))
+        inside = await stack.enter_async_context(
+            httpx.AsyncClient(transport=asgi, base_url="http://model", headers=SHOWN)
+        )
         reply = await inside.post("/v1/messages", json={"model": "m"})
     assert reply.status_code == 502
     assert proxy.model.url.rsplit(":", 1)[1] not in reply.text
@@ -308,12 +313,90 @@ async def test_a_cost_that_the_gateway_names_reaches_the_price_rule(tmp_path: Pa
         upstream = httpx.AsyncClient(transport=httpx.ASGITransport(app=gateway))
         proxy = MeteringProxy(
             access=ModelAccess(base_url="http://gateway", key=KEY),
+            run_key="placeholder",
             allowed=Allowed(wires=frozenset({"openai-chat"}), models=frozenset({"m"})),
             meter=meter,
             client=await stack.enter_async_context(upstream),
             on_traffic=lambda: None,
         )
-        inside = httpx.AsyncClient(transport=httpx.ASGITransport(app=proxy.app), base_url="http://model")
+        inside = httpx.AsyncClient(transport=httpx.ASGITransport(app=proxy.app), base_url="http://model", headers=SHOWN)
         client = await stack.enter_async_context(inside)
         await client.post("/v1/chat/completions", json={"model": "m"})
     assert (got, meter.report().cost_usd) == ([Decimal("0.125")], Decimal("0.125"))
+
+
+async def _hang_up(proxy: Proxied, directory: Path, *, stream: bool) -> None:
+    """Ask, and be gone before the provider has said a word."""
+    _, writer = await asyncio.open_unix_connection(str(directory / "model.sock"))
+    body = json.dumps({"model": "m", "stream": stream, "padding": "p" * 4000}).encode()
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: model\r\nx-api-key: placeholder\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    while not proxy.model.requests:
+        await asyncio.sleep(0.01)
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_agent_that_hangs_up_before_the_answer_pays_for_it(stream: bool, tmp_path: Path) -> None:
+    """Asking and not listening is no way around the budget: the answer is booked, and the next request is refused."""
+    async with proxied([Answer(text="word " * 200, delay_s=0.3)], tmp_path, max_usd="0.01") as proxy:
+        await _hang_up(proxy, tmp_path, stream=stream)
+        for _ in range(300):
+            if proxy.meter.report().cost_usd:
+                break
+            await asyncio.sleep(0.01)
+        report = proxy.meter.report()
+        assert report.usage.input >= 900
+        assert report.cost_usd == Decimal("0.01")
+        assert (await proxy.ask("anthropic-messages")).status_code == 402
+
+
+async def test_the_provider_gets_the_very_request_that_was_judged() -> None:
+    """Of two `model`s in one body we and the provider might read different ones: only one is sent on."""
+    sent: list[bytes] = []
+
+    def provider(request: httpx.Request) -> httpx.Response:
+        sent.append(request.content)
+        return httpx.Response(200, json={"usage": {"input_tokens": 1, "output_tokens": 1}})
+
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(httpx.AsyncClient(transport=httpx.MockTransport(provider)))
+        proxy = MeteringProxy(
+            access=ModelAccess(base_url="http://provider", key=KEY),
+            run_key="placeholder",
+            allowed=Allowed(wires=frozenset({"anthropic-messages"}), models=frozenset({"m"})),
+            meter=Meter(price=cent_each, max_usd=None, max_requests=None),
+            client=upstream,
+            on_traffic=lambda: None,
+        )
+        inside = httpx.AsyncClient(transport=httpx.ASGITransport(app=proxy.app), base_url="http://model", headers=SHOWN)
+        client = await stack.enter_async_context(inside)
+        twice = b'{"model":"dear","model":"m","tools":[{"type":"web_search"}],"tools":[],"x":"\\ud800"}'
+        assert (await client.post("/v1/messages", content=twice)).status_code == 200
+    assert [json.loads(body) for body in sent] == [{"model": "m", "tools": [], "x": "\ud800"}]
+    assert b"dear" not in sent[0]
+
+
+async def test_nobody_gets_in_without_the_key_of_the_run(tmp_path: Path) -> None:
+    """Another program of this machine that finds the port is turned away before anything is asked."""
+    async with proxied([says("x")], tmp_path) as proxy:
+        for headers in ({"x-api-key": "other"}, {"x-api-key": "", "authorization": "Bearer \u00fc".encode("latin-1")}):
+            given = {"x-api-key": "", "authorization": "", **headers}
+            reply = await proxy.client.post("/v1/messages", json={"model": "m"}, headers=given)
+            assert reply.status_code == 401
+            assert (await proxy.client.get("/v1/models", headers=given)).status_code == 401
+        assert proxy.model.requests == []
+        assert proxy.meter.report().requests == 0
+
+
+async def test_a_flood_overshoots_the_budget_by_what_is_in_flight(tmp_path: Path) -> None:
+    """Forty requests at once against a budget of two: those that waited find it used up."""
+    async with proxied([Answer(text="x", delay_s=0.05)], tmp_path, max_usd="0.02") as proxy:
+        replies = await asyncio.gather(*(proxy.ask("anthropic-messages", stream=True) for _ in range(40)))
+        codes = [reply.status_code for reply in replies]
+        assert set(codes) == {200, 402}
+        assert codes.count(200) <= 2 + MOST_IN_FLIGHT
+        assert len(proxy.model.requests) == codes.count(200)
+        assert (await proxy.ask("anthropic-messages")).status_code == 402
