@@ -85,6 +85,7 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
         settle=ending.tail.settle,
         effects=verdict.planned.records,
         jobs=jobs,
+        job_caps=works.policy.caps,
         drafts=verdict.drafts,
         memo=verdict.memo or {},
         ended_wakes=tuple((record.wake.id, record.state.value) for record in ends),

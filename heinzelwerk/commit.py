@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from heinzelwerk.budget import Reservation, Settlement
+from heinzelwerk.budget import Caps, Reservation, Settlement
 from heinzelwerk.effect import EffectRecord
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.turn import TurnRecord
@@ -101,6 +101,7 @@ class Commit:
     settle: tuple[Settlement, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
     jobs: tuple[JobRecord, ...] = ()
+    job_caps: Caps = Caps()  # of the day, for the money of these jobs, which is put aside with them
     drafts: tuple[NewDraft, ...] = ()
     memo: dict[str, str] = field(default_factory=dict)  # small facts of the session: last success, quarantine, ...
     wakes: tuple[Wake, ...] = ()  # downstream contracts of the same team

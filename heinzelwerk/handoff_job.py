@@ -69,7 +69,8 @@ class JobRecord(BaseModel):
     """One handoff as the turn asked for it. Task, files and results are bodies of the turn, named by the functions here.
 
     `wait` is the turn's wait item that the job's end fills with its status; `deadline_ms` (server time) counts from
-    when it was queued. `max_micros` and `timeout_s` are its share of what remained when the response was stored.
+    when it was queued. `max_micros` and `timeout_s` are its share of what remained when the response was stored; the store
+    lowers `max_micros` to what the day still has (a turn without a cap: to `share` of that) and puts it aside.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,6 +83,7 @@ class JobRecord(BaseModel):
     wait: str
     runner: str
     max_micros: int | None = None
+    share: float = Field(default=1.0, gt=0, le=1)
     timeout_s: float = Field(gt=0)
     created_ms: int = 0
     deadline_ms: int = 0

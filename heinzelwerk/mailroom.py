@@ -22,7 +22,7 @@ _KINDS = {
     MailKind.ANSWER: "question.answered",
     MailKind.DECISION: "proposal.decided",
     MailKind.REPORT: "report",
-    MailKind.JOB_ENDED: "handoff.ended",
+    MailKind.JOB_ENDED: "step.handoff",
     MailKind.EFFECT_MOVED: "effect.moved",
     MailKind.BUDGET_RAISED: "budget.raised",
 }
@@ -159,8 +159,8 @@ def _cost(mail: Mail) -> Iterable[Settlement]:
     if mail.kind is not MailKind.JOB_ENDED or mail.turn is None:
         return
     spent, possible = _whole(mail, "cost_micros"), _whole(mail, "possible_micros")
-    if spent or possible:
-        yield Settlement(f"{mail.turn}/job/{mail.data.get('job')}", spent or possible, possible=not spent)
+    if spent or possible or _whole(mail, "reserved_micros"):
+        yield Settlement(f"{mail.turn}/job/{mail.data.get('job')}", spent or possible, possible=possible > spent)
 
 
 def _charged(turn: TurnRecord, mail: Mail) -> TurnRecord:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heinzelwerk import admission, closing, lessons, mailroom, planning, unanswered
+from heinzelwerk import admission, closing, handoff_record, lessons, mailroom, planning, unanswered
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import TakenWake
 from heinzelwerk.effect import EffectState
+from heinzelwerk.event import Note
 from heinzelwerk.ids import SessionId
-from heinzelwerk.mail import Mail
+from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.mailroom import Sorted
 from heinzelwerk.store import rules
 from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
@@ -41,6 +42,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     returned = [(mail, await _wake_of(claim.session, mail, works)) for mail in found.late]
     if found.empty and not ends:
         return found.turns
+    notes = await _notes(claim, found, works)
     booked = tuple(unanswered.book(end.turn) for end in ends)
     ended = tuple(
         closing.ended(last.turn, end.state, end.reason, now_ms=now) for last, end in zip(booked, ends, strict=True)
@@ -48,7 +50,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     numbers = {record.number for record in ended}
     await claim.commit(
         [
-            *found.notes,
+            *notes,
             *(mailroom.returned_note(mail, wake) for mail, wake in returned),
             *(note for last in booked for note in last.notes),
             *(closing.ended_note(record, record.state, record.reason) for record in ended),
@@ -72,6 +74,15 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
         inbox=tuple(entry for entry in claim.snapshot.inbox if not _is_taken(entry.wake.id, ends)),
     )
     return tuple(turn for turn in found.turns if turn.number not in numbers)
+
+
+async def _notes(claim: Claim, found: Sorted, works: Works) -> list[Note]:
+    """The events of the mail; a handoff's says all that the spine keeps of it."""
+    ends = {entry.id: entry for entry in claim.mail if entry.kind is MailKind.JOB_ENDED}
+    return [
+        await handoff_record.complete(note, ends[note.key], claim.session.team, works) if note.key in ends else note
+        for note in found.notes
+    ]
 
 
 def _revoked(found: Sorted) -> list[_End]:

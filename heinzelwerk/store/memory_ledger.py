@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from heinzelwerk import ids
+from heinzelwerk.budget import Caps, Reservation
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply
 from heinzelwerk.handoff_job import JobRecord, JobState
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import NotClaimed
+from heinzelwerk.store import memory_money, rules
 from heinzelwerk.store import memory_state as ms
-from heinzelwerk.store import rules
 from heinzelwerk.store.memory_state import Lease, TeamState
 from heinzelwerk.store.options import StoreOptions
+
+_JOB_MARGIN_MS = 600_000  # what a job's money stays put aside beyond its deadline, until its end is booked
 
 
 def find(team: TeamState, effect_id: str) -> EffectRecord | None:
@@ -305,11 +308,21 @@ def close(
 # -- jobs --------------------------------------------------------------------------------------------------------
 
 
-def queue_job(team: TeamState, job: JobRecord, now: int) -> None:
-    """Write a new job; its `deadline_ms` came as a duration and becomes an instant."""
-    if job.id not in team.jobs:
-        team.jobs[job.id] = job.model_copy(update={"created_ms": now, "deadline_ms": now + job.deadline_ms})
-        team.due[f"job:{job.id}"] = now
+def queue_job(team: TeamState, job: JobRecord, caps: Caps, now: int, options: StoreOptions) -> None:
+    """Write a new job; its `deadline_ms` came as a duration and becomes an instant, its money is put aside."""
+    if job.id in team.jobs:
+        return
+    memory_money.expire(team, now, options)
+    left, most = memory_money.day_left(team, job.heinzel, caps, now), job.max_micros
+    if left is not None:
+        most = min(int(left * job.share) if most is None else most, left)
+    if most:
+        wanted = Reservation(f"{job.turn}/job/{job.id}", most, caps, job.deadline_ms + _JOB_MARGIN_MS)
+        memory_money.reserve(team, job.heinzel, wanted, now)
+    team.jobs[job.id] = job.model_copy(
+        update={"created_ms": now, "deadline_ms": now + job.deadline_ms, "max_micros": most}
+    )
+    team.due[f"job:{job.id}"] = now
 
 
 def claim_job(
@@ -375,5 +388,7 @@ def end_job(
         # A cost that nobody knows counts at the cap; a job that never ran cost nothing.
         if cost is None and status != rules.REFUSED and job.max_micros is not None:
             data["possible_micros"] = job.max_micros
+    if job.max_micros is not None:
+        data["reserved_micros"] = job.max_micros
     mail = Mail(id=f"job/{job.id}", kind=MailKind.JOB_ENDED, turn=job.turn, fills=job.wait, value=status, data=data)
     ms.deliver(team, job.heinzel, mail, now)

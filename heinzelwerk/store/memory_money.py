@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heinzelwerk.budget import Reservation, Settlement, Spent
+from heinzelwerk.budget import Caps, Reservation, Settlement, Spent
 from heinzelwerk.store import rules
 from heinzelwerk.store.memory_state import Money, Reserved, TeamState
 from heinzelwerk.store.options import DAY_MS, StoreOptions
@@ -68,6 +68,15 @@ def over_cap(
         if cap is not None and _total(team.days.get(today), scope) - freed + reservation.amount > cap:
             return word
     return ""
+
+
+def day_left(team: TeamState, heinzel: str, caps: Caps, now: int) -> int | None:
+    """What session and team may still spend today; None where neither has a cap."""
+    day = team.days.get(rules.utc_day(now))
+    left = [
+        cap - _total(day, scope) for scope, cap in ((heinzel, caps.session_day), ("", caps.team_day)) if cap is not None
+    ]
+    return max(0, min(left)) if left else None
 
 
 def _total(day: Money | None, scope: str) -> int:

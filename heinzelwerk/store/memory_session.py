@@ -136,7 +136,7 @@ def _write(
     for effect in change.effects:
         memory_ledger.plan(team, effect, rules.text_of(effect, change.drafts, change.bodies), now, options)
     for job in change.jobs:
-        memory_ledger.queue_job(team, job, now)
+        memory_ledger.queue_job(team, job, change.job_caps, now, options)
     for wake in change.wakes:
         ms.accept(team, wake, change.op, now, options)
     for number in change.expire_bodies:

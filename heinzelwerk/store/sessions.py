@@ -230,6 +230,7 @@ def _arguments(commit: Commit) -> tuple[dict[str, Any], list[str | bytes]]:
         "drafts": [(draft.output, draft.turn, ids.digest(draft.text)) for draft in commit.drafts] or None,
         "effects": len(commit.effects) or None,
         "jobs": len(commit.jobs) or None,
+        "job_caps": [commit.job_caps.session_day, commit.job_caps.team_day] if commit.jobs else None,
         "memo": [part for pair in commit.memo.items() for part in pair] or None,
         "wakes": [face.wake_entry(wake) for wake in commit.wakes] or None,
         "expire": list(commit.expire_bodies) or None,

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from heinzelwerk import ids
+from heinzelwerk.budget import Caps, Settlement
 from heinzelwerk.commit import After, Body, NewDraft
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply, approval_digest
 from heinzelwerk.errors import FormatTooNew
@@ -490,6 +491,46 @@ async def test_words_that_come_late_end_with_the_rest(worlds) -> None:
     await holder.commit("mail", bodies=(Body(1, "note", b"n"),))
     await world.time.passes(400)
     assert await world.store.body_names(WEEKLY, 1) == ()
+
+
+async def test_a_jobs_money_is_put_aside_with_it_and_booked_with_its_end(world: World) -> None:
+    """What a handoff may cost is reserved by the commit that queues it; its end leaves what it did cost."""
+    holder = await world.running()
+    assert holder.turn is not None
+    number = holder.turn.number
+    await holder.commit("step", jobs=(job_of(holder.turn, max_micros=400),), job_caps=Caps(team_day=1_000))
+    assert (await world.store.spent(TEAM)).reserved == 400
+    assert (await world.store.spent(TEAM, holder.session.heinzel)).reserved == 400
+    claimed = await world.store.claim_job(TEAM, "job-1", nonce="a", worker="h")
+    assert not isinstance(claimed, NotClaimed)
+    assert claimed[0].max_micros == 400
+    assert await world.store.close_job(TEAM, "job-1", token=claimed[1], status="completed", cost_micros=30, bodies={})
+    (mail,) = await world.store.unread_mail(holder.session)
+    assert (mail.data["cost_micros"], mail.data["reserved_micros"]) == (30, 400)
+    await holder.commit("step", settle=(Settlement(f"{number}/job/job-1", 30),), mail_taken=1)
+    spent = await world.store.spent(TEAM)
+    assert (spent.spent, spent.reserved, spent.possible) == (30, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ([{"max_micros": 800}, {"max_micros": 800}], [800, 200]),
+        ([{"share": 0.5}, {"share": 0.5}], [500, 250]),
+        ([{"max_micros": 5_000}, {"max_micros": 1}], [1_000, 0]),
+    ],
+)
+async def test_a_job_may_spend_no_more_than_the_day_still_has(
+    world: World, asked: list[dict[str, float]], given: list[int]
+) -> None:
+    """A share of the turn's cap is cut to what the day's caps leave; a turn without a cap gets a share of that."""
+    holder = await world.running()
+    assert holder.turn is not None
+    jobs = tuple(job_of(holder.turn, f"job-{at}", **one) for at, one in enumerate(asked))
+    await holder.commit("step", jobs=jobs, job_caps=Caps(session_day=1_000, team_day=10_000))
+    stored = [await world.store.job(TEAM, job.id) for job in jobs]
+    assert [job.max_micros for job in stored if job is not None] == given
+    assert (await world.store.spent(TEAM)).reserved == sum(given)
 
 
 async def test_a_job_without_a_lease_can_be_closed(world: World) -> None:

@@ -16,7 +16,7 @@ local kept = call('HMGET', key, 'op', 'reply', 'seq')
 if kept[1] == A.op then return { 'done', kept[2], '', call('LLEN', key .. ':mail') } end
 if call('GET', key .. ':lease') ~= A.token then return { 'lease_lost', int(NOW), '' } end
 if tonumber(kept[3] or '0') ~= A.seq then return { 'out_of_sequence', int(NOW), '' } end
-if A.reserve or A.settle then expire_money() end
+if A.reserve or A.settle or A.jobs then expire_money() end
 local over = A.reserve and over_cap(heinzel, A.reserve, A.settle or {})
 if over then return { 'over_cap', int(NOW), over } end
 
@@ -88,7 +88,7 @@ local function write_asks()
     local effect = record_of(blob())
     plan(effect, blob())
   end
-  for _ = 1, A.jobs or 0 do queue_job(record_of(blob())) end
+  for _ = 1, A.jobs or 0 do queue_job(record_of(blob()), A.job_caps) end
   if A.wakes then accept_all(A.wakes, A.op) end
   for _, number in ipairs(A.expire or {}) do words_may_go(heinzel, int(number)) end
   if A.memo then call('HSET', key .. ':memo', unpack(A.memo)) end

@@ -154,14 +154,26 @@ local function reply(moved, effect, detail)
   return { moved, effect and cjson.encode(effect) or '', detail or '' }
 end
 
+local JOB_MARGIN_MS = 600000 -- what a job's money stays put aside beyond its deadline, until its end is booked
+
 local function job_of(id)
   local raw = call('GET', B .. 'job:' .. id)
   return raw and record_of(raw) or nil
 end
 
+-- Puts the money of a new job aside, and no more than the day still has; a turn without a cap of its own gets a share of that.
+local function job_money(job, ends, caps)
+  local left = day_left(job.heinzel, caps)
+  if left then job.max_micros = math.min(given(job.max_micros) and job.max_micros or math.floor(left * job.share), left) end
+  if given(job.max_micros) and job.max_micros > 0 then
+    reserve(job.heinzel, { id = int(job.turn) .. '/job/' .. job.id, amount = job.max_micros, ttl_ms = ends })
+  end
+end
+
 -- A new job; its deadline came as a duration.
-local function queue_job(job)
+local function queue_job(job, caps)
   if call('EXISTS', B .. 'job:' .. job.id) == 1 then return end
+  job_money(job, job.deadline_ms + JOB_MARGIN_MS, caps)
   job.created_ms, job.deadline_ms = NOW, NOW + job.deadline_ms
   call('SET', B .. 'job:' .. job.id, cjson.encode(job))
   due('job:' .. job.id, NOW)
@@ -181,6 +193,7 @@ local function end_job(job, status, cost, names)
   -- A cost that nobody knows counts at the cap; a job that never ran cost nothing.
   local unknown = given(job.started_ms) and not given(cost) and status ~= 'refused'
   if unknown and given(job.max_micros) then data.possible_micros = job.max_micros end
+  if given(job.max_micros) then data.reserved_micros = job.max_micros end
   local mail = { id = 'job/' .. job.id, kind = 'job_ended', turn = job.turn, fills = job.wait, value = status, data = data }
   deliver(job.heinzel, cjson.encode(mail), job.turn, job.wait, status)
 end

@@ -76,6 +76,14 @@ local function over_cap(heinzel, want, settling)
   return nil
 end
 
+-- What session and team may still spend today; nil where neither has a cap.
+local function day_left(heinzel, caps)
+  local left = nil
+  if given(caps[1]) then left = caps[1] - total(':' .. heinzel) end
+  if given(caps[2]) then left = math.min(left or math.huge, caps[2] - total('')) end
+  return left and math.max(0, left)
+end
+
 local function reserve(heinzel, want)
   local name = heinzel .. '/' .. want.id
   if call('HEXISTS', RESERVED, name) == 1 then return end
