@@ -82,7 +82,12 @@ async def _fill(due: Due, entry: ContractEntry | None, now_ms: int, works: Works
     if entry is None or entry.schedule is None or not entry.acts:
         await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=None, wakes=())
         return 0
-    schedule = Schedule.parse(entry.schedule, timezone=entry.timezone or str(works.timezone))
+    try:
+        schedule = Schedule.parse(entry.schedule, timezone=entry.timezone or str(works.timezone))
+    except ValueError as error:
+        # A host without this zone's data: the slot stays due for one that has it, and everybody else's are filled.
+        log.error("schedule not read", team=due.team, session=f"{due.team}/{due.name}", reason=str(error))
+        return 0
     wakes, next_ms = _slots(schedule, due, now_ms)
     filled = await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=next_ms, wakes=wakes)
     if filled:
