@@ -91,11 +91,26 @@ async def apply(team: str, effect_id: str, works: Works) -> str:
         return record.state.value
     publisher = works.publishers.get(record.action)
     if publisher is None:
-        reason = f"no publisher {record.action} is set up on this worker"
-        return await _close(record, EffectState.FAILED, works, reason=reason)
+        return await _without_publisher(record, works)
     if record.state is EffectState.PLANNED:
         return await _attempt(record, publisher, works)
     return await _read_back(record, publisher, works)
+
+
+async def _without_publisher(record: EffectRecord, works: Works) -> str:
+    """Nothing can be placed or read back here: what was not begun fails, what was begun is in doubt until it is read."""
+    reason = f"no publisher {record.action} is set up on this worker"
+    if record.state is EffectState.PLANNED:
+        return await _close(record, EffectState.FAILED, works, reason=reason)
+    if not await _deadline_passed(record, works):
+        return Moved.NOT_DUE.value
+    seen = f"could not be read back: {reason}"
+    return await _close(record, EffectState.UNKNOWN, works, seen=seen, retry_in_ms=_LONGEST_RETRY_MS)
+
+
+async def _deadline_passed(record: EffectRecord, works: Works) -> bool:
+    margin = int(works.policy.effect_margin_s * 1000)
+    return record.deadline_ms is None or await works.store.now_ms() >= record.deadline_ms + margin
 
 
 async def _attempt(record: EffectRecord, publisher: Publisher, works: Works) -> str:
@@ -166,9 +181,7 @@ async def _again(record: EffectRecord, works: Works, reason: str, *, retry_after
 
 async def _read_back(record: EffectRecord, publisher: Publisher, works: Works) -> str:
     """After an attempt's deadline: look at the target, and conclude only what the target can prove."""
-    now = await works.store.now_ms()
-    margin = int(works.policy.effect_margin_s * 1000)
-    if record.deadline_ms is not None and now < record.deadline_ms + margin:
+    if not await _deadline_passed(record, works):
         return Moved.NOT_DUE.value
     try:
         view = await publisher.view(record.arguments)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from heinzelwerk import apply
 from heinzelwerk.advance import advance
+from heinzelwerk.effect import Decision, EffectState
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
@@ -176,3 +181,32 @@ async def _with_async_segments(home: House, *segments: Any) -> None:
         return await ending if hasattr(ending, "__await__") else ending
 
     engine.run = run  # type: ignore[method-assign]
+
+
+async def test_a_worker_without_the_publisher_does_not_call_a_started_effect_failed() -> None:
+    """Its attempt may have placed the text: it is left alone until its deadline, then in doubt, and another worker looks."""
+    home = await opened(finish())
+    await home.wake()
+    await advance(PAGE, home.works)
+    (effect,) = await home.store.effects(house.TEAM, undecided=True)
+    await apply.decide(house.TEAM, effect.id, Decision.APPROVED, by="ada", works=home.works)
+
+    def dies(placement: Any) -> None:
+        raise RuntimeError("the worker dies before it knows")
+
+    home.wall.before_place = dies
+    with pytest.raises(RuntimeError):
+        await apply.apply(house.TEAM, effect.id, home.works)
+    bare = replace(home.works, publishers={})
+    assert await apply.apply(house.TEAM, effect.id, bare) == "not_due"
+    home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
+    assert await apply.apply(house.TEAM, effect.id, bare) == "unknown_after_crash"
+    home.clock.pass_(400)
+    assert [due.name for due in await home.store.due(house.TEAM, kind="effect")] == [effect.id]
+    home.wall.before_place = lambda placement: None
+    for _ in range(2):
+        await apply.apply(house.TEAM, effect.id, home.works)
+        home.clock.pass_(30)
+    stored = await home.store.effect(house.TEAM, effect.id)
+    assert stored is not None
+    assert (stored.state, home.wall.placed) == (EffectState.COMPLETED, [effect.key])
