@@ -40,6 +40,7 @@ from heinzelwerk.engine import context, messages
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.segment import Segment
+from heinzelwerk.engine.steps import Round
 from heinzelwerk.ports import Clock, Interrupt, Policy
 from heinzelwerk.turn import CallRecord, CallState
 
@@ -97,11 +98,11 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         elif isinstance(node, CallToolsNode) and isinstance(result, ModelRequestNode):
             found = [*ctx.messages, result.request]
             leaving = self.segment.claim.interrupted is Interrupt.HAND_BACK
-            await self.segment.tools(found, **self.round(result.request, ctx), again=not leaving)
+            await self.segment.tools(found, self.round(result.request), again=not leaving)
             self._hand_back()
         return result
 
-    def round(self, request: ModelRequest | None, ctx: RunContext[TurnDeps] | None = None) -> dict[str, Any]:
+    def round(self, request: ModelRequest | None) -> Round:
         """What a round of tools came to, for its event and the counters."""
         parts = request.parts if request is not None else ()
         calls: list[dict[str, JsonValue]] = []
@@ -117,7 +118,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
                 calls.append(entry)
         retries = [_retry(part) for part in parts if _retry_info(part) is not None]
         used = self.run.usage.tool_calls if self.run is not None else self.segment.turn.usage.tool_calls
-        return {"calls": calls, "retries": retries, "counters": self._counters(parts), "tool_calls": used}
+        return Round(tuple(calls), tuple(retries), self._counters(parts), used)
 
     def _counters(self, parts: Sequence[Any]) -> dict[str, int]:
         found = {k: v for k, v in self.segment.turn.counters.items() if k.startswith("tool:")}

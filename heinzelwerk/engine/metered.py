@@ -19,6 +19,7 @@ from heinzelwerk.ending import Failed, HandedBack, Parked
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.prices import Quote
 from heinzelwerk.engine.segment import Segment
+from heinzelwerk.engine.steps import FALLBACK, PARKS
 from heinzelwerk.engine.trouble import Circuit, Park, RetryRules, Trouble, Wait, classify, next_step
 from heinzelwerk.event import Note
 from heinzelwerk.ports import Clock, Interrupt
@@ -138,7 +139,7 @@ class MeteredModel(WrapperModel):
         blocked = patience.circuits(self.wrapped).blocked_s(self._clock.monotonic())
         if blocked <= 0:
             return
-        if self._segment.turn.counters.get("parks", 0) < patience.rules.parks:
+        if self._segment.turn.counters.get(PARKS, 0) < patience.rules.parks:
             self._park(blocked * (1 + patience.jitter() / 2), "the provider is down")
         await self._give_up(Trouble("unavailable", "The provider has been down for every request of late.", again=True))
         await self._closed_circuit()
@@ -148,7 +149,7 @@ class MeteredModel(WrapperModel):
         patience, segment = self._patience, self._segment
         if trouble.again:
             patience.circuits(self.wrapped).failed(self._clock.monotonic(), retry_after_s=trouble.retry_after_s)
-        parked = segment.turn.counters.get("parks", 0)
+        parked = segment.turn.counters.get(PARKS, 0)
         down = patience.circuits(self.wrapped).is_open(self._clock.monotonic())
         waited = len(patience.rules.short_s) if down else self._waited
         step = next_step(trouble, patience.rules, waited=waited, parked=parked, jitter=patience.jitter())
@@ -167,7 +168,7 @@ class MeteredModel(WrapperModel):
 
     async def _give_up(self, trouble: Trouble) -> None:
         """Turn to the fallback, once in a turn; without one the turn fails with the provider's words."""
-        candidate = None if self._segment.turn.counters.get("fallback") else self._fallback()
+        candidate = None if self._segment.turn.counters.get(FALLBACK) else self._fallback()
         if candidate is None:
             status = f" ({trouble.status})" if trouble.status is not None else ""
             reason = f"provider: {trouble.kind}{status} from {self._segment.model}"
@@ -176,14 +177,14 @@ class MeteredModel(WrapperModel):
         before = self._segment.model
         self._use(candidate)
         self._waited = 0
-        self._segment.count(fallback=1, parks=0)
+        self._segment.count(**{PARKS: 0, FALLBACK: 1})
         data = {"from": before, "to": candidate.name, "why": trouble.kind}
         self._segment.note(Note("model.fallback", data, turn=self._segment.turn.id()))
 
     def _park(self, seconds: float, why: str) -> None:
         segment = self._segment
-        parked = segment.turn.counters.get("parks", 0) + 1
-        segment.count(parks=parked)
+        parked = segment.turn.counters.get(PARKS, 0) + 1
+        segment.count(**{PARKS: parked})
         item = WaitItem(
             id=f"retry/{segment.turn.steps + 1}/{parked}",
             kind=WaitKind.RETRY,

@@ -18,12 +18,11 @@ from pydantic_ai.run import AgentRun
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
-from heinzelwerk import errors, ids, text
+from heinzelwerk import errors, text
 from heinzelwerk.claim import Claim
-from heinzelwerk.commit import Body
 from heinzelwerk.contract import Contract
 from heinzelwerk.ending import Ending, Failed, Finished, OverBudget, Overdue, Parked, Proposal, Stopped, Tail
-from heinzelwerk.engine import context, messages, models, start, tools
+from heinzelwerk.engine import context, jobs, lending, messages, models, start, steps, tools
 from heinzelwerk.engine.checkpoint import Checkpoint
 from heinzelwerk.engine.deps import TurnDeps
 from heinzelwerk.engine.leave import Leave
@@ -33,13 +32,12 @@ from heinzelwerk.engine.purse import AT_CAP, Purse
 from heinzelwerk.engine.segment import Segment
 from heinzelwerk.engine.summary import summarise
 from heinzelwerk.engine.trouble import Circuit, RetryRules
-from heinzelwerk.handoff_job import JobRecord, Task, request_body
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import MailKind
 from heinzelwerk.opening import Opening
 from heinzelwerk.outcome import Outcome, faults
 from heinzelwerk.ports import Capability, Clock, Ids, Interrupt, Policy
-from heinzelwerk.turn import EnginePins, WaitItem, WaitKind
+from heinzelwerk.turn import EnginePins, TurnRecord
 from heinzelwerk.wake import Cause
 
 log = structlog.get_logger("heinzelwerk.engine")
@@ -64,7 +62,8 @@ class PydanticEngine:
 
     `fragments` hears the responses of chats as they come; what it raises is its own trouble and stops no turn.
 
-    `runners` are the names of the coding agents that a handoff may use, the preferred first. `jitter` gives numbers in
+    `runners` are the names of the coding agents that a handoff may use, the preferred first; `lends` are patterns of the
+    turn's read tools that it may call over MCP. `jitter` gives numbers in
     [0, 1) that spread the waits of turns which failed together.
     """
 
@@ -77,6 +76,7 @@ class PydanticEngine:
         clock: Clock,
         ids: Ids | None = None,
         runners: Sequence[str] = (),
+        lends: Sequence[str] = (),
         jitter: Callable[[], float] = lambda: 0.0,
         rules: RetryRules | None = None,
         operations: Sequence[tools.Operation] = (),
@@ -85,6 +85,7 @@ class PydanticEngine:
         self._fragments = fragments
         self._models, self._policy, self._capabilities = models, policy, dict(capabilities)
         self._clock, self._runners = clock, tuple(runners)
+        self._lends = tuple(lends)
         self._jitter, self._rules = jitter, rules or RetryRules()
         self._operations = tuple(operations)
 
@@ -113,7 +114,7 @@ class PydanticEngine:
 
     def _candidate(self, opening: Opening) -> Candidate:
         fallback = self._models.settings.fallback
-        name = fallback if fallback and opening.turn.counters.get("fallback") else opening.model
+        name = fallback if fallback and opening.turn.counters.get(steps.FALLBACK) else opening.model
         return self.candidate(name)
 
     def candidate(self, name: str) -> Candidate:
@@ -175,6 +176,11 @@ class PydanticEngine:
     def runner(self) -> str | None:
         """The coding agent that a handoff uses; None where none is bound."""
         return self._runners[0] if self._runners else None
+
+    @property
+    def lends(self) -> Sequence[str]:
+        """Patterns of the turn's read tools that its coding agent may call."""
+        return self._lends
 
     def toolbox(self, opening: Opening) -> list[Any]:
         """The tools of a turn."""
@@ -333,10 +339,8 @@ class _Run:
     def _round(self, found: Sequence[ModelMessage]) -> dict[str, Any]:
         """The record of the last round of tools, for the tail."""
         last = found[-1] if found else None
-        turn, note = self._segment.after_tools(
-            found, **self._checkpoint.round(last if isinstance(last, ModelRequest) else None)
-        )
-        return {"turn": turn, "notes": [note]}
+        made = steps.tools(self._segment.turn, self._checkpoint.round(last if isinstance(last, ModelRequest) else None))
+        return {"turn": made.turn, "notes": made.notes}
 
     def _finished(self, outcome: Outcome) -> Ending:
         found = self._messages()
@@ -344,43 +348,28 @@ class _Run:
 
     def _deferred(self, requests: DeferredToolRequests) -> Ending:
         found = self._messages()
-        ordinal, now = self._segment.turn.ordinal, self._claim.now_ms()
-        jobs, waits, bodies = [], [], []
-        left = self._segment.purse.left(self._segment.turn)
-        for call in requests.calls:
-            asked = tools.Handoff.model_validate(call.args_as_dict())
-            job, task = self._job(f"{ordinal}:{call.tool_call_id}", asked, left)
-            left = None if left is None else left - (job.max_micros or 0)  # shares of one sum, not of it each
-            jobs.append(job)
-            waits.append(WaitItem(id=job.id, kind=WaitKind.JOB, call=job.call, deadline_ms=now + job.deadline_ms))
-            bodies.append(Body(job.turn, request_body(job.id), task.model_dump_json().encode()))
+        turn = self._segment.turn
+        keys = {
+            call.tool_call_id: f"{turn.ordinal}:{call.tool_call_id}" for call in (*requests.calls, *requests.approvals)
+        }
+        calls = {keys[c.tool_call_id]: tools.Handoff.model_validate(c.args_as_dict()) for c in requests.calls}
+        made = jobs.make(calls, self._asked(turn), turn, now_ms=self._claim.now_ms())
         proposals = tuple(
-            Proposal(
-                f"{ordinal}:{c.tool_call_id}", *tools.proposed(c.tool_name, c.args_as_dict(), self._engine.operations)
-            )
+            Proposal(keys[c.tool_call_id], *tools.proposed(c.tool_name, c.args_as_dict(), self._engine.operations))
             for c in requests.approvals
         )
-        tail = self._tail(found, bodies=tuple(bodies), **self._round(found))
-        return Parked(tail, tuple(waits), tuple(jobs), proposals)
+        tail = self._tail(found, bodies=made.bodies, **self._round(found))
+        return Parked(tail, made.waits, made.records, proposals)
 
-    def _job(self, call: str, asked: tools.Handoff, left: int | None) -> tuple[JobRecord, Task]:
-        """A job for one call; its deadline is a duration, which the store counts from when it queues the job."""
-        turn, wake = self._segment.turn, self._segment.turn.wake
-        left_s = max(self._opening.contract.timeout_s - turn.active_ms / 1000, 1.0) * asked.budget_share
-        name = ids.digest(f"{turn.id()}/{call}")[:26]
-        job = JobRecord(
-            id=name,
-            team=wake.team,
-            heinzel=wake.heinzel,
-            turn=turn.number,
-            call=call,
-            wait=name,
-            runner=self._engine.runner or "",
-            max_micros=None if left is None else int(left * asked.budget_share),
-            timeout_s=max(left_s, 1.0),
-            deadline_ms=int((left_s + _CLOSING_S) * 1000),
+    def _asked(self, turn: TurnRecord) -> jobs.Asked:
+        """What handoffs are made from now: the runner, and what is left of the turn's money and time."""
+        engine, names = self._engine, [tool.name for tool in self._engine.toolbox(self._opening)]
+        return jobs.Asked(
+            runner=engine.runner or "",
+            reads=lending.lent(names, engine.lends),
+            left_micros=self._segment.purse.left(turn),
+            left_s=max(self._opening.contract.timeout_s - turn.active_ms / 1000, 1.0),
         )
-        return job, Task(task=asked.task, files=asked.files or {})
 
     def _failed(self, tail: Tail, reason: str, detail: str) -> Failed:
         """A failure without the values that must not leave a turn: providers quote keys in their refusals."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -21,16 +21,17 @@ from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
 from heinzelwerk.effect import EffectState
 from heinzelwerk.ending import OverBudget, Tail
-from heinzelwerk.engine import context, messages
+from heinzelwerk.engine import context, messages, steps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.purse import Asked, Charge, Purse
 from heinzelwerk.engine.start import Start
+from heinzelwerk.engine.steps import Made, Round
 from heinzelwerk.engine.trouble import Trouble
 from heinzelwerk.event import Note
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.opening import Opening
 from heinzelwerk.ports import Clock
-from heinzelwerk.turn import CallRecord, CallState, TurnRecord, Usage
+from heinzelwerk.turn import CallRecord, CallState, TurnRecord
 from heinzelwerk.unanswered import RESERVED
 
 T = TypeVar("T")
@@ -134,120 +135,37 @@ class Segment:
 
     async def response(self, found: Sequence[ModelMessage], *, ms: int) -> None:
         """A model answered: the request as it was sent and the response, paid and settled, in one commit."""
-        asked = self._taken()
-        turn, note, settle = self._answered(found, asked, ms=ms)
-        await self.write(turn, notes=[note], history=self._history(found), settle=settle)
+        made = self._answered(found, self._taken(), ms=ms)
+        await self.write(made.turn, notes=made.notes, history=self._history(found), settle=made.settle)
 
-    def _answered(
-        self, found: Sequence[ModelMessage], asked: Asked, *, ms: int
-    ) -> tuple[TurnRecord, Note, tuple[Settlement, ...]]:
-        """The turn, its event and the settlement after the last response of these messages."""
+    def _answered(self, found: Sequence[ModelMessage], asked: Asked, *, ms: int) -> Made:
+        """The turn after the last response of these messages."""
         at = messages.last_response(found)
         response = found[at] if at is not None else None
         if not isinstance(response, ModelResponse):
             raise TypeError("an answered request has a response in its history")
-        paid, data = self._paid(response, asked, ms=ms)
-        turn = paid.model_copy(update={"ordinal": paid.ordinal + 1, "messages": len(found), "steers": ()})
-        return (
-            turn,
-            Note("step.model", {**data, "ordinal": turn.ordinal}, turn=turn.id()),
-            asked.settled(self._charge.micros),
-        )
+        ordinal = self.turn.ordinal + 1
+        made = steps.paid(self.turn, response, asked, self._charge, model=self.model, ms=ms, ordinal=ordinal)
+        update = {"ordinal": ordinal, "messages": len(found), "steers": ()}
+        return replace(made, turn=made.turn.model_copy(update=update))
 
     def adopt(self, response: ModelResponse, *, purpose: str, words: str) -> None:
         """A response beside the conversation: paid, on the spine, its words in the body, all of it with the next write."""
-        asked = self._taken()
-        self.turn, data = self._paid(response, asked, ms=0)
-        self.note(Note("step.model", {**data, "purpose": purpose}, turn=self.turn.id()))
-        self._carried = Write(
-            self.turn,
-            settle=asked.settled(self._charge.micros),
-            bodies=[Body(self.turn.number, purpose, words.encode())],
-        )
+        made = steps.paid(self.turn, response, self._taken(), self._charge, model=self.model, ms=0, purpose=purpose)
+        self.turn = made.turn
+        self._notes.extend(made.notes)
+        body = Body(self.turn.number, purpose, words.encode())
+        self._carried = Write(self.turn, settle=made.settle, bodies=[body])
 
-    def _paid(self, response: ModelResponse, asked: Asked, *, ms: int) -> tuple[TurnRecord, dict[str, JsonValue]]:
-        used, charge = response.usage, self._charge
-        spent = Usage(
-            requests=1,
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            cache_read_tokens=used.cache_read_tokens,
-            cache_write_tokens=used.cache_write_tokens,
-            cost_micros=charge.micros,
-            unpriced=int(charge.unpriced),
-        )
-        turn = self.turn.model_copy(
-            update={
-                "steps": asked.step,
-                "attempt": 0,
-                "counters": {k: v for k, v in self.turn.counters.items() if k not in (RESERVED, "parks")},
-                "usage": self.turn.usage.plus(spent),
-            }
-        )
-        data: dict[str, JsonValue] = {
-            **self._step(asked.step),
-            "attempt": asked.attempt,
-            "model": self.model,
-            "input_tokens": used.input_tokens,
-            "output_tokens": used.output_tokens,
-            "cost_micros": charge.micros,
-            "ms": ms,
-            "calls": [call.tool_name for call in response.tool_calls],
-        }
-        if used.cache_read_tokens or used.cache_write_tokens:
-            data |= {"cache_read_tokens": used.cache_read_tokens, "cache_write_tokens": used.cache_write_tokens}
-        if charge.unpriced:
-            data["unpriced"] = True
-        if response.finish_reason not in (None, "stop", "tool_call"):
-            data["finish"] = response.finish_reason
-        return turn, data
-
-    async def tools(
-        self,
-        found: Sequence[ModelMessage],
-        *,
-        calls: Sequence[dict[str, JsonValue]],
-        retries: Sequence[dict[str, JsonValue]],
-        counters: dict[str, int],
-        tool_calls: int,
-        again: bool,
-    ) -> None:
+    async def tools(self, found: Sequence[ModelMessage], round_: Round, *, again: bool) -> None:
         """A round of tools ended: `found` ends with their results, provisional until sent; reserves the request that follows.
 
         `again` False: no request will follow in this segment, nothing is reserved.
         """
-        turn, note = self.after_tools(found, calls=calls, retries=retries, counters=counters, tool_calls=tool_calls)
-        turn = turn.model_copy(update={"messages": len(found) - 1})
-        await self.write(
-            turn, notes=[*self._take_notes(), note], history=self._history(found), ask=found if again else None
-        )
-
-    def after_tools(
-        self,
-        found: Sequence[ModelMessage],
-        *,
-        calls: Sequence[dict[str, JsonValue]],
-        retries: Sequence[dict[str, JsonValue]],
-        counters: dict[str, int],
-        tool_calls: int,
-    ) -> tuple[TurnRecord, Note]:
-        """The turn and its event after a round of tools, not yet stored."""
-        step = self.turn.steps + 1
-        data: dict[str, JsonValue] = {**self._step(step), "ordinal": self.turn.ordinal, "calls": list(calls)}
-        if retries:
-            data["retries"] = list(retries)
-        kept = {k: v for k, v in self.turn.counters.items() if not k.startswith(("tool:", "output"))}
-        turn = self.turn.model_copy(
-            update={
-                "steps": step,
-                "counters": {**kept, **counters},
-                "usage": self.turn.usage.model_copy(update={"tool_calls": tool_calls}),
-            }
-        )
-        return turn, Note("step.tools", data, turn=turn.id())
-
-    def _step(self, step: int) -> dict[str, JsonValue]:
-        return {"step": step, "segment": self.turn.segment, "cause": self.turn.wake.cause.value}
+        made = steps.tools(self.turn, round_)
+        turn = made.turn.model_copy(update={"messages": len(found) - 1})
+        notes = [*self._take_notes(), *made.notes]
+        await self.write(turn, notes=notes, history=self._history(found), ask=found if again else None)
 
     def _history(self, found: Sequence[ModelMessage]) -> History:
         keep = self.turn.messages
@@ -289,39 +207,15 @@ class Segment:
 
     async def failed(self, trouble: Trouble, *, ms: int, then: dict[str, JsonValue]) -> None:
         """An attempt brought no response: settled, on the spine; `then` says what follows."""
-        asked = self._taken()
-        spent = asked.micros if trouble.spent else 0
-        data: dict[str, JsonValue] = {
-            **self._step(asked.step),
-            "attempt": asked.attempt,
-            "model": self.model,
-            "failed": trouble.kind,
-            "ms": ms,
-            "possible_micros": spent,
-            **({"status": trouble.status} if trouble.status is not None else {}),
-            **({"retry_after_s": trouble.retry_after_s} if trouble.retry_after_s is not None else {}),
-            **then,
-        }
-        turn = self.turn.model_copy(
-            update={
-                "attempt": asked.attempt,
-                "counters": {k: v for k, v in self.turn.counters.items() if k != RESERVED},
-                "usage": self.turn.usage.plus(Usage(requests=1, possible_micros=spent)),
-            }
-        )
-        await self.write(
-            turn,
-            notes=[Note("step.model", data, turn=turn.id())],
-            settle=asked.settled(spent, possible=trouble.spent),
-        )
+        made = steps.failed(self.turn, trouble, self._taken(), model=self.model, ms=ms, then=then)
+        await self.write(made.turn, notes=made.notes, settle=made.settle)
 
     async def withdraw(self) -> None:
         """Give back what was put aside for an attempt that is not sent."""
         asked, self.asked = self.asked, None
         if asked is not None:
-            counters = {name: value for name, value in self.turn.counters.items() if name != RESERVED}
-            turn = self.turn.model_copy(update={"counters": counters})
-            await self.write(turn, settle=asked.settled(0), progress=False)
+            made = steps.left_open(self.turn, asked, sent=False)
+            await self.write(made.turn, settle=made.settle, progress=False)
 
     def count(self, **counters: int) -> None:
         """Remember counters with the next write."""
@@ -351,8 +245,10 @@ class Segment:
         bodies = [body for mail in taken if (body := mailroom.body(mail)) is not None]
         keep = len(sent) if said else 0
         history = History(self.turn.number, keep, messages.dump([messages.prompt(w) for w in [*words, *said]]))
+        # Late words are in the history with these, so a resume must not say them again.
+        turn = self.turn.model_copy(update={"steers": ()}) if said else self.turn
         await self.write(
-            self.turn,
+            turn,
             notes=[mailroom.note(mail, self.claim.session) for mail in taken],
             bodies=bodies,
             history=history if said else None,
@@ -453,26 +349,18 @@ class Segment:
         """What no checkpoint stored yet. `found` are the run's messages; a request that was `sent` unanswered may have been
         spent, one that was put aside and not sent costs nothing.
         """
-        turn = turn or self.turn
-        settle: tuple[Settlement, ...] = ()
+        made = Made(turn or self.turn)
         asked, self.asked = self.asked, None
         answered = found is not None and any(isinstance(m, ModelResponse) for m in found[self.turn.messages :])
         if asked is not None and answered and found is not None:
-            # It was answered and paid for, and the run ended before its checkpoint.
-            turn, note, settle = self._answered(found, asked, ms=0)
-            self._notes.append(note)
+            made = self._answered(found, asked, ms=0)  # paid for, and the run ended before its checkpoint
         elif asked is not None:
-            spent = asked.micros if sent else 0
-            settle = asked.settled(spent, possible=sent)
-            usage = turn.usage.plus(Usage(requests=int(sent), possible_micros=spent))
-            counters = {k: v for k, v in turn.counters.items() if k != RESERVED}
-            turn = turn.model_copy(update={"usage": usage, "counters": counters})
-            if sent:
-                data: dict[str, JsonValue] = {"step": asked.step, "attempt": asked.attempt, "possible_micros": spent}
-                self._notes.append(Note("request.unknown", data, turn=turn.id()))
+            made = steps.left_open(made.turn, asked, sent=sent)
+        turn = made.turn
         history = None
         if found is not None and len(found) > self.turn.messages:
             history = self._history(found)
             turn = turn.model_copy(update={"messages": len(found)})
         turn = turn.model_copy(update={"active_ms": self._elapsed()})
-        return Tail(turn, (*self._notes, *self._take_notes(), *notes), history, (), tuple(bodies), settle)
+        told = (*self._notes, *made.notes, *self._take_notes(), *notes)
+        return Tail(turn, told, history, (), tuple(bodies), made.settle)
