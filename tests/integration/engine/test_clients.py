@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
@@ -213,3 +214,21 @@ async def test_an_answer_without_usage_counts_at_the_cap(name: str) -> None:
             assert ended.usage.possible_micros > 0
         else:
             assert (ended.state, ended.usage.cost_micros) == (TurnState.BUDGET, 90_000)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_resumed_turn_sends_what_an_undisturbed_one_would(name: str) -> None:
+    """After a crash the next request is the same to the byte, but for the provider's own ids: its cache still serves."""
+
+    def plain(seen: Seen) -> str:
+        return re.sub(r"(?:toolu|call|fc|resp|msg)_[0-9a-z_]+", "ID", json.dumps(seen.body, sort_keys=True))
+
+    bodies = []
+    for at in (None, 4):
+        async with served(name, Answer(tool="read_one", tokens=TOKENS), outcome) as (found, model):
+            found.store.at = at
+            ended = await found.finish()
+            assert ended.state is TurnState.COMPLETED
+            assert len(model.asked) == 2
+            bodies.append(plain(model.asked[1]))
+    assert bodies[0] == bodies[1]

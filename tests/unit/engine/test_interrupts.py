@@ -267,3 +267,34 @@ async def test_the_next_segment_opens_with_what_the_last_one_stored() -> None:
         assert len(opening.calls) == 2
         assert len(opening.history) == 2
         assert opening.turn.ordinal == 1
+
+
+async def test_messages_from_before_and_during_a_resume_are_each_said_once() -> None:
+    """One came while the turn lay dead with open calls, one while its successor ran them; the successor dies anywhere."""
+
+    async def lead(at: int | None) -> Desk:
+        found = await desk(calls("read_one", "read_two"), outcome())
+        found.store.at = 3
+        with pytest.raises(CrashHere):
+            await found.go()
+        found.clock.pass_(20)
+        await found.store.post(SESSION, steer(7))
+        posted: list[str] = []
+
+        async def during(commit: Commit) -> None:
+            if commit.calls and not posted:
+                posted.append("s8")
+                await found.store.post(SESSION, steer(8))
+
+        found.store.before_commit = during
+        found.store.at = at
+        await found.finish()
+        return found
+
+    whole = await lead(None)
+    for at in range(4, len(whole.store.commits)):
+        found = await lead(at)
+        heard = found.model.heard()
+        assert [heard.count(f"point {n}.") for n in (7, 8)] == [1, 1], at
+        assert len(found.model.requests) == 2, at
+        assert len(await found.events("turn.steered")) == 2, at
