@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from config.settings import Settings
     from workers.root import Runtime
 
+OFFLINE = "offline"
+"""The model that is always there."""
+
 Connect = Callable[[], AbstractAsyncContextManager["Runtime"]]
 
 
@@ -49,6 +52,8 @@ async def _local(settings: Settings) -> AsyncIterator[Finding]:
 
 def models(settings: Settings) -> list[Finding]:
     """Every configured model: its extra, its key, its price."""
+    if not _named(settings) - {OFFLINE}:  # loading an agent library takes a second, and this one needs nothing of it
+        return [Finding(Level.OK, "models", "offline: no language model, no key, no cost")]
     from heinzelwerk.engine import Models
 
     chosen = Models(engine.model_settings(settings))
@@ -61,13 +66,14 @@ def models(settings: Settings) -> list[Finding]:
             level = Level.DOWN if name == settings.heinzel.model else Level.WARN
             found.append(Finding(level, "models", str(error), error.fix))
         else:
-            words = (
-                "offline: no language model, no key, no cost"
-                if name == "offline"
-                else f"{name}: installed, key set, priced"
-            )
-            found.append(Finding(Level.OK, "models", words))
+            found.append(Finding(Level.OK, "models", f"{name}: installed, key set, priced"))
     return found
+
+
+def _named(settings: Settings) -> set[str]:
+    heinzel = settings.heinzel
+    named = (heinzel.model, heinzel.model_fast, heinzel.fallback, *heinzel.classes.values())
+    return {name for name in named if name}
 
 
 async def _repository(name: str, path: Path) -> Finding:

@@ -124,12 +124,19 @@ def test_a_settings_file_that_is_not_there_is_named(person: Person) -> None:
 def test_a_model_that_cannot_run_is_said_before_anything_starts(
     tmp_path: Path, model: str, words: tuple[str, ...]
 ) -> None:
-    """`try` and `up` end with 78 and name the prefix, the extra or the key; the doctor finds the same."""
+    """`try` ends with 78 and names the prefix, the extra or the key."""
     person = shell.settle(tmp_path / "team")
     settings = person.directory / "heinzelwerk.toml"
     settings.write_text(settings.read_text().replace('"offline"', json.dumps(model)))
     refused(person.types("try", "workflows/changelog.prose.md"), 78, *words)
-    assert person.types("up").code == 78
+
+
+def test_up_does_not_start_with_a_model_that_cannot_run(tmp_path: Path) -> None:
+    """An hour later it would have been a failed turn; the doctor finds the same."""
+    person = shell.settle(tmp_path / "team")
+    settings = person.directory / "heinzelwerk.toml"
+    settings.write_text(settings.read_text().replace('"offline"', '"nonsense:large"'))
+    refused(person.types("up"), 78, "nonsense")
     assert "down models" in person.types("doctor").out
 
 

@@ -167,6 +167,7 @@ def demo_command(shell: Shell, *, repo: Path | None, keep: Path | None) -> int:
     from workers.cli import demonstration
 
     supervisor.end_with_parent()  # `make demo` may be killed: nobody waits for the rest then
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: everything is ended and put away first
     named = repo.resolve() if repo else None
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="heinzelwerk-demo-", ignore_cleanup_errors=True) as directory:
