@@ -93,7 +93,7 @@ def assemble(settings: Settings, *, model: str | None = None) -> Works:
     adapters = capabilities.build(repositories=settings.code_host.repositories, documents=settings.documents.directory)
     policy = replace(translation.policy(settings, None), unattended=frozenset())
     room = EngineRoom(settings, capabilities=adapters, clock=clock, ids=ids, factories=None)
-    kept = {one.action: one for one in (keeping.draft(), keeping.lesson())}
+    kept = {one.action: one for one in (keeping.draft(), keeping.lesson(), keeping.amendment())}
     return Works(
         store=MemoryStore(lambda: int(clock.now().timestamp() * 1000), translation.store_options(settings)),
         bell=_SilentBell(),
