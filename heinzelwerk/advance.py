@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("heinzelwerk.advance")
 
+LEAVE_NEWER_MS = 60_000
+"""A turn whose body this release cannot read is looked at again after this long: in a rolling deploy somebody else can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Advance:
@@ -55,8 +58,11 @@ async def _segment(held: Claim, works: Works) -> Advance:
         return await _let_go(held, turns)
     held.running = opening.turn.number
     _log("segment started", held, opening.turn)
-    with _overdue(held, opening):
-        ending = await works.engine.run(opening, held)
+    try:
+        with _overdue(held, opening):
+            ending = await works.engine.run(opening, held)
+    except errors.FormatTooNew as newer:
+        return await _leave_to_newer(held, turns, newer)
     turn = await closing.close_segment(held, opening, ending, works)
     _log("segment ended", held, turn)
     return Advance(turn.state.value, turn.number)
@@ -97,6 +103,14 @@ async def _let_go(held: Claim, turns: tuple[TurnRecord, ...]) -> Advance:
     """Nothing can run now: give the session back, due at its first deadline; what waits in the inbox makes it due at once."""
     await held.release(handed_back=False, due_ms=admission.next_deadline_ms(turns), holds_session=admission.held(turns))
     return Advance("nothing_due")
+
+
+async def _leave_to_newer(held: Claim, turns: tuple[TurnRecord, ...], newer: errors.FormatTooNew) -> Advance:
+    """Leave a turn alone that a newer release wrote: nothing was spent, nothing is counted, a newer worker may come."""
+    log.warning("left to a newer release", session=str(held.session), reason=str(newer))
+    due_ms = held.now_ms() + LEAVE_NEWER_MS
+    await held.release(handed_back=False, due_ms=due_ms, holds_session=admission.held(turns))
+    return Advance("newer")
 
 
 @contextmanager
