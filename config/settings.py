@@ -215,6 +215,7 @@ class RunnerSettings(Section):
     search_path: str = "/usr/local/bin:/usr/bin:/bin"
     read_only: tuple[AnchoredPath, ...] = ()  # more of this machine that the agent may read, such as a toolchain
     tools: tuple[str, ...] | None = None  # None: the adapter's read-only ones
+    turn_tools: tuple[str, ...] = ()  # the turn's own read tools that it may call over MCP, as patterns such as "read_*"
     command: tuple[str, ...] = ()  # of agent = "command", with placeholders
     trust_command: bool = False  # the operator says that the command only reads
 

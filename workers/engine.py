@@ -60,6 +60,7 @@ class EngineRoom:
             policy=policy,
             capabilities=self._capabilities,
             runners=offered(self._settings),
+            lends=lent(self._settings),
             clock=self._clock,
             ids=self._ids,
             jitter=random.random,
@@ -92,6 +93,11 @@ def offered(settings: Settings) -> tuple[str, ...]:
     """The names of the coding agents that turns may hand work to, wherever their workers are."""
     chosen = settings.handoff.runner
     return tuple(settings.handoff.runners) if chosen is None else (chosen,)
+
+
+def lent(settings: Settings) -> tuple[str, ...]:
+    """Patterns of the turn's read tools that the first of them may call over MCP."""
+    return next((settings.handoff.runners[name].turn_tools for name in offered(settings)), ())
 
 
 def model_settings(settings: Settings) -> ModelSettings:

@@ -24,20 +24,16 @@ from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.ports import Capability, Clock, Ids, Keeper, Publisher, Runner, Store, Works
 from heinzelwerk.publisher import keeping
 from heinzelwerk.publisher import registry as publishers
-from heinzelwerk.runner import registry as runners
-from heinzelwerk.runner.run import House
-from heinzelwerk.sandbox import choose
-from heinzelwerk.sandbox.spec import Backend, Refusal
 from heinzelwerk.store.client import RedisStore, Renewer
 from tasks import asked
 from workers import app as celery_app
-from workers import bell, translation
+from workers import bell, handoffs, translation
 from workers.archive import Retention
 from workers.bell import CeleryBell
 from workers.bridge import Bridge
 from workers.clock import SystemClock, UlidIds
 from workers.deeds import CoreDeeds
-from workers.engine import EngineAtFirstUse, EngineRoom, offered
+from workers.engine import EngineAtFirstUse, EngineRoom
 from workers.keeper import OVERTIME_S, IdleKeeper, LeaseKeeper
 from workers.translation import caps
 
@@ -47,7 +43,7 @@ CLIENT = "client"
 """The profile of programs that claim nothing: the CLI, the console, a receiver of events."""
 
 HANDOFF_PROFILES = ("handoffs", "all")
-"""Who starts coding agents."""
+"""Who starts coding agents: only these need their keys."""
 
 ModelFactories = Mapping[str, Callable[[str], Any]]
 Wrap = Callable[[Works], Works]
@@ -173,7 +169,7 @@ def build(
         engine_room=EngineRoom(settings, capabilities=found, clock=clock, ids=ids, factories=factories),
         capabilities=found,
         publishers=_kept() | publishers.build(documents=settings.documents.directory),
-        runners=_runners(settings, profile, clock, ids),
+        runners=handoffs.runners(settings, clock, ids) if profile in HANDOFF_PROFILES else {},
         wrap=wrap or (lambda works: works),
     )
     runtime = Runtime(settings, profile, name, app, ring, bridge, keeper, parts)
@@ -184,7 +180,7 @@ def build(
 
 def _kept() -> dict[str, Publisher]:
     """The publishers whose target is our own store: drafts that are placed nowhere, lessons."""
-    return {one.action: one for one in (keeping.draft(), keeping.lesson())}
+    return {one.action: one for one in (keeping.draft(), keeping.lesson(), keeping.amendment())}
 
 
 def version() -> str:
@@ -213,52 +209,3 @@ def _deeds(runtime: Runtime) -> CoreDeeds:
         sweep_every_s=settings.workers.sweep_every,
         retention=Retention(settings.retention.spine, settings.retention.archive),
     )
-
-
-def _runners(settings: Settings, profile: str, clock: Clock, ids: Ids) -> dict[str, Runner]:
-    """The coding agents that this process can start: only handoff workers can, and only they need their keys.
-
-    The sandbox is chosen at first use.
-    """
-    if profile not in HANDOFF_PROFILES or not settings.handoff.runners:
-        return {}
-    directory = settings.handoff.directory or settings.workers.data / "handoffs"
-    house = House(
-        root=directory / "runs",
-        transcripts=directory / "transcripts",
-        backend=_Sandbox(settings, directory / "runs").backend,
-        clock=clock,
-        new_id=ids.new,
-    )
-    return {
-        name: runners.runner_for(
-            settings.handoff.runners[name].agent, translation.runner_settings(name, settings), house
-        )
-        for name in offered(settings)
-    }
-
-
-class _Sandbox:
-    """The sandbox of this machine, tested at its first use and remembered."""
-
-    def __init__(self, settings: Settings, root: Path) -> None:
-        self._handoff = settings.handoff
-        self._root = root
-        self._found: Backend | Refusal | None = None
-        self._finding = asyncio.Lock()
-
-    async def backend(self) -> Backend | Refusal:
-        """What confines runs here, or why nothing does."""
-        async with self._finding:
-            if self._found is None:
-                self._root.mkdir(parents=True, exist_ok=True)
-                wished = self._handoff.backend
-                self._found = await choose.choose_backend(
-                    root=self._root,
-                    account=self._handoff.account,
-                    order=choose.ORDER
-                    if wished in ("auto", "unsafe")
-                    else tuple(n for n in choose.ORDER if n == wished),
-                    unsafe=wished == "unsafe",
-                )
-            return self._found

@@ -22,7 +22,7 @@ from heinzelwerk import advance
 from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Held, Interrupt
-from workers import health, noticing, profiles, reloading, root
+from workers import handoffs, health, noticing, profiles, reloading, root
 from workers import log as logs
 from workers.keeper import LeaseKeeper
 from workers.profiles import Profile
@@ -126,6 +126,8 @@ class Worker:
         log.info("worker started", profile=self._profile.name, threads=self._profile.threads, version=root.version())
         self._runtime.bridge.go_on(self._keeper.watch(store, every_s=every.watch_every))
         self._runtime.bridge.go_on(_repeat("heartbeat", self._heartbeat, every.heartbeat_every))
+        if self._runtime.profile in root.HANDOFF_PROFILES:
+            self._runtime.bridge.go_on(self._clearing())
         self._runtime.bridge.go_on(self._sweeping())
         if self._profile.upkeeps:
             self._runtime.bridge.go_on(_repeat("upkeep", self._upkeep, UPKEEP_SWEEPS * every.sweep_every))
@@ -144,6 +146,14 @@ class Worker:
 
         await _attempt("first sweep", first)
         await _repeat("sweep", look, self._settings.sweep_every)
+
+    async def _clearing(self) -> None:
+        """Once, at the start: what a killed worker left of its coding agents on this machine."""
+
+        async def clear() -> None:
+            await handoffs.clear(self._runtime.settings, self._runtime.works.clock)
+
+        await _attempt("clearing", clear)
 
     async def _upkeep(self) -> None:
         """What one process of the deployment does now and then: read the teams' repositories, apply the retention."""
