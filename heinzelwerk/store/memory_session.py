@@ -10,7 +10,7 @@ from heinzelwerk.store import memory_ledger, memory_money, rules
 from heinzelwerk.store import memory_state as ms
 from heinzelwerk.store.memory_state import Lease, SessionState, TeamState
 from heinzelwerk.store.options import StoreOptions
-from heinzelwerk.turn import CallRecord, TurnRecord, TurnState
+from heinzelwerk.turn import CallRecord, TurnRecord
 from heinzelwerk.wake import Wake
 
 
@@ -200,9 +200,8 @@ def let_go(team: TeamState, heinzel: str, *, handed_back: bool, due_ms: int | No
     session.lease, session.dead = None, 0
     team.slots.pop(heinzel, None)
     waking = session.mail or (session.inbox and not holds)
-    # A wait that was filled while the session was held: its holder may have taken the mail that said so.
-    filled = any(turn.state is TurnState.WAITING and turn.ready for turn in session.open_turns())
-    if handed_back or waking or filled:
+    # A turn that can go on: handed back earlier, or its wait was filled while the session was held.
+    if handed_back or waking or any(turn.ready for turn in session.open_turns()):
         team.due[member] = now
     elif due_ms is not None:
         team.due[member] = due_ms

@@ -252,9 +252,9 @@ async def test_downstream_wakes_are_accepted_in_the_same_commit(world: World) ->
     assert (await world.store.counters(TEAM))["wakes_refused"] == 1
 
 
-@pytest.mark.parametrize("case", ["mail", "inbox", "held", "deadline", "nothing"])
+@pytest.mark.parametrize("case", ["mail", "inbox", "ready", "held", "deadline", "nothing"])
 async def test_what_is_due_after_a_release(world: World, case: str) -> None:
-    """Mail or a wake that may run: now. A job or retry that holds the session: at its deadline. Nothing: never."""
+    """Mail, a wake that may run, a turn that can go on: now. A job that holds the session: at its deadline. Nothing: never."""
     holder = await world.running()
     assert holder.turn is not None
     now, later = await world.store.now_ms(), (await world.store.now_ms()) + 60_000
@@ -262,10 +262,16 @@ async def test_what_is_due_after_a_release(world: World, case: str) -> None:
         await world.store.post(WEEKLY, Mail(id="m", kind=MailKind.REPORT, turn=1))
     if case in ("inbox", "held"):
         await world.accept("manual/2")
-    await holder.commit(after=After.RELEASE, due_ms=None if case == "nothing" else later, holds_session=case == "held")
+    more = {"due_ms": None if case in ("nothing", "ready") else later, "holds_session": case in ("held", "ready")}
+    if case == "ready":  # another turn of the session was handed back earlier, and a wake waits behind it
+        await holder.commit(after=After.RELEASE, **more)
+    elif case == "nothing":
+        await holder.end(**more)
+    else:
+        await holder.waits(item_of("j", WaitKind.JOB, later), **more)
     overview = await world.store.overview(WEEKLY)
     assert overview is not None
-    expected = {"mail": 0, "inbox": 0, "held": later, "deadline": later, "nothing": None}[case]
+    expected = {"mail": 0, "inbox": 0, "ready": 0, "held": later, "deadline": later, "nothing": None}[case]
     if expected == 0:
         assert overview.due_ms is not None
         assert now <= overview.due_ms < later

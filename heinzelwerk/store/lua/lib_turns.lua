@@ -74,11 +74,12 @@ local function effect_ended(heinzel, number)
   if call('HDEL', words, 'x' .. number) == 1 then expire_words(heinzel, number) end
 end
 
--- A turn whose last wait was filled while the session was held: its holder may have taken the mail that said so.
-local function any_filled(heinzel)
+-- A turn that can go on and is not the one that was just run: handed back earlier, or its last wait was filled while the
+-- session was held, and the holder may have taken the mail that said so.
+local function any_ready(heinzel)
   for _, number in ipairs(open_turns(heinzel)) do
     local turn = turn_of(heinzel, number)
-    if turn and turn.state == 'waiting' and turn.ready then return true end
+    if turn and turn.ready then return true end
   end
   return false
 end
@@ -91,7 +92,7 @@ local function let_go(heinzel, handed_back, due_ms, holds)
   call('HSET', key, 'released', token or '', 'dead', '0')
   free_slot(heinzel)
   local waking = call('EXISTS', key .. ':mail') == 1 or (not holds and call('EXISTS', key .. ':inbox') == 1)
-  if handed_back or waking or any_filled(heinzel) then
+  if handed_back or waking or any_ready(heinzel) then
     due(member, NOW)
   elseif given(due_ms) then
     due(member, due_ms)
