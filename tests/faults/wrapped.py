@@ -72,8 +72,11 @@ def _wrap(works: Works, control: Control) -> Works:
 class _Hasty(PydanticEngine):
     """The product's engine with the patience of a test: the same rules, in tenths of seconds."""
 
+    hasty: dict[str, Circuit]
+
     def circuit(self, model: Any) -> Circuit:
-        return self._circuits.setdefault(f"{model.system}", Circuit(failures=5, first_s=1.0, most_s=2.0))
+        known: dict[str, Circuit] = self.__dict__.setdefault("hasty", {})
+        return known.setdefault(model.system, Circuit(failures=5, first_s=1.0, most_s=2.0))
 
 
 class Shifted:
