@@ -31,8 +31,8 @@ check: $(READY) ## format, lint, types, layers
 bench: $(READY) ## every benchmark; each prints its medians and ranges
 	@for file in benchmarks/*.py; do echo "== $$file"; $(PY) "$$file" || exit 1; done
 
-faults: $(READY) bubblewrap ## the fault suite, with its table
-	@$(PY) -m pytest tests/faults -q -s
+faults: $(READY) bubblewrap ## the fault suite, with its table of all rows
+	@$(PY) -m tests.faults.table -n $(WORKERS)
 
 chaos: $(READY) ## random faults for SECONDS=120 from SEED=1, then the invariants
 	@$(PY) -m tests.faults.chaos --seconds $(SECONDS) --seed $(SEED)
