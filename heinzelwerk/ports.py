@@ -119,9 +119,6 @@ class Store(Protocol):
     async def skills(self, team: str) -> dict[str, str]:
         """The skills of the newest generation, as the hashes of their texts; empty for an unknown team."""
 
-    async def skills(self, team: str) -> dict[str, str]:
-        """The skills of the newest generation, as the hashes of their texts; empty for an unknown team."""
-
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A contract's or skill's text by hash (`sha256:<hex>`); None where it is gone."""
 

@@ -106,11 +106,6 @@ class MemoryStore(MemoryReading):
         generation = self._team(team).generation
         return dict(generation.skills) if generation else {}
 
-    async def skills(self, team: str) -> dict[str, str]:
-        """The newest generation's skills."""
-        generation = self._team(team).generation
-        return dict(generation.skills) if generation else {}
-
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A text by hash."""
         return self._team(team).texts.get(sha256)

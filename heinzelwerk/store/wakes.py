@@ -98,11 +98,6 @@ class Wakes(Face):
         found = await self._get("HGET", team, "generation", "skills")
         return dict(json.loads(found)) if found else {}
 
-    async def skills(self, team: str) -> dict[str, str]:
-        """The skills of the newest generation, as the hashes of their texts."""
-        found = await self._get("HGET", team, "generation", "skills")
-        return dict(json.loads(found)) if found else {}
-
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A contract's or skill's text by hash."""
         found: bytes | None = await self._get("GET", team, f"text:{sha256}")

@@ -138,15 +138,6 @@ async def test_the_skills_of_the_newest_generation(world: World) -> None:
     assert await world.store.skills("nobody") == {}
 
 
-async def test_the_skills_of_the_newest_generation(world: World) -> None:
-    """They are read without the contracts; those of an earlier generation are gone, an unknown team has none."""
-    await world.store.load(Generation(TEAM, {}, {"sha256:x": b"text"}, {"terse": "sha256:x"}), {})
-    assert await world.store.skills(TEAM) == {"terse": "sha256:x"}
-    await world.store.load(Generation(TEAM, {}), {})
-    assert await world.store.skills(TEAM) == {}
-    assert await world.store.skills("nobody") == {}
-
-
 async def test_a_revoked_contract_is_looked_at_and_refuses_wakes(world: World) -> None:
     """What is missing in a generation wakes no more; what it had open is due now, so that it can be ended."""
     holder = await world.running()
