@@ -31,9 +31,10 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Works
 from heinzelwerk.store.client import RedisStore
 from heinzelwerk.store.options import StoreOptions
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import TEAM, House, ScriptedEngine
 from heinzelwerk.wake import Cause, Wake, WhenBusy, scheduled_key
-from tests.support import house, server
-from tests.support.house import TEAM, House, ScriptedEngine
+from tests.support import server
 
 FAR_MS = 7 * 86_400_000
 HOURLY = "0 * * * *"

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from tests.support import house
-from tests.support.house import House
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House
 
 
 @pytest.fixture

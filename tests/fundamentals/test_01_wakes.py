@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heinzelwerk.advance import advance
 from heinzelwerk.ids import SessionId
+from heinzelwerk.testing.house import House
 from heinzelwerk.wake import Cause, Disposition, Wake
-from tests.support.house import House
 
 PAGE = SessionId("core", "page")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heinzelwerk import sweep
 from heinzelwerk.advance import advance
 from heinzelwerk.ids import SessionId
-from tests.support.house import House
+from heinzelwerk.testing.house import House
 
 PAGE = SessionId("core", "page")
 

@@ -9,7 +9,7 @@ from heinzelwerk.claim import Claim
 from heinzelwerk.event import Note
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import NotClaimed
-from tests.support.house import House
+from heinzelwerk.testing.house import House
 
 PAGE = SessionId("core", "page")
 

@@ -7,7 +7,7 @@ import json
 from heinzelwerk.advance import advance
 from heinzelwerk.event import line_digest
 from heinzelwerk.ids import SessionId
-from tests.support.house import House
+from heinzelwerk.testing.house import House
 
 PAGE = SessionId("core", "page")
 

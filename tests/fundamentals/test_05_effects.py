@@ -7,7 +7,7 @@ from heinzelwerk.advance import advance
 from heinzelwerk.effect import Decision, EffectRecord
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Placement
-from tests.support.house import House
+from heinzelwerk.testing.house import House
 
 PAGE = SessionId("core", "page")
 

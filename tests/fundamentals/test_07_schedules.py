@@ -10,8 +10,8 @@ from heinzelwerk.advance import advance
 from heinzelwerk.generation import Generation
 from heinzelwerk.ids import SessionId
 from heinzelwerk.schedule import Schedule
-from tests.support import house
-from tests.support.house import House
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House
 
 PAGE = SessionId("core", "page")
 

@@ -26,9 +26,9 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.opening import Opening
 from heinzelwerk.session import Due
 from heinzelwerk.store.memory import MemoryStore
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House
 from heinzelwerk.turn import EnginePins, TurnRecord, TurnState, Usage
-from tests.support import house
-from tests.support.house import House
 
 MUTATIONS = frozenset(
     {"accept", "ring", "claim", "commit", "release", "post", "decide", "start_effect", "close_effect", "fill_slot"}

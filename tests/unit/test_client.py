@@ -9,10 +9,10 @@ from heinzelwerk.ending import Ending, OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.inbox import Waiting
 from heinzelwerk.mail import Posting
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import TEAM, House, ScriptedEngine, finish
 from heinzelwerk.turn import TurnRecord, TurnState
 from heinzelwerk.wake import Cause, Disposition
-from tests.support import house
-from tests.support.house import TEAM, House, ScriptedEngine, finish
 
 SESSION = SessionId(TEAM, "page")
 

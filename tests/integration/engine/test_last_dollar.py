@@ -18,9 +18,9 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Policy
 from heinzelwerk.store.client import RedisStore
 from heinzelwerk.store.options import StoreOptions
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import HandClock, House
 from heinzelwerk.turn import TurnRecord, TurnState
-from tests.support import house
-from tests.support.house import HandClock, House
 from tests.support.server import Server, redis_binary, valkey_binary
 from tests.unit.engine.desk import NAME, PRICE
 

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models import Model
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.usage import RequestUsage
 
 from heinzelwerk import advance
 from heinzelwerk.commit import Commit, CommitReply
-from heinzelwerk.engine import Models, ModelSettings, Price, PydanticEngine
+from heinzelwerk.engine import Models, ModelSettings, PydanticEngine
+from heinzelwerk.engine.scripted import NAME, PRICE, Reply, Scripted, calls, facts, outcome, says
 from heinzelwerk.engine.trouble import RetryRules
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Policy
 from heinzelwerk.store.memory import MemoryStore
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import HandClock, House
 from heinzelwerk.turn import TurnRecord
-from tests.support import house
-from tests.support.house import HandClock, House
 
+__all__ = [
+    "NAME", "PRICE", "SESSION", "THREE", "CrashHere", "CrashingStore", "Desk", "Reply", "Scripted",
+    "calls", "desk", "facts", "outcome", "returns", "says",
+]  # fmt: skip
 SESSION = SessionId(house.TEAM, "page")
-NAME = "double:scripted"
-PRICE = Price(Decimal(1), Decimal(5))
-Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse | Awaitable[ModelResponse]]
-
 THREE = """---
 name: page
 kind: responsibility
@@ -61,77 +59,6 @@ Keep the page true.
 
 class CrashHere(Exception):
     """The process is gone: nothing after this happens."""
-
-
-@dataclass
-class Scripted:
-    """A model that answers by script; the last reply repeats. Remembers every request."""
-
-    replies: Sequence[Reply]
-    requests: list[tuple[list[ModelMessage], AgentInfo]] = field(default_factory=list)
-    usage: RequestUsage | None = None
-    answered: int = 0
-
-    def model(self) -> Model:
-        return FunctionModel(self._answer, model_name="scripted")
-
-    async def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        self.requests.append((messages, info))
-        # By what the history holds, not by how often it was asked: a process that died asks again.
-        at = sum(isinstance(message, ModelResponse) for message in messages)
-        reply = self.replies[min(at, len(self.replies) - 1)](messages, info)
-        found = reply if isinstance(reply, ModelResponse) else await reply
-        found.usage = self.usage or RequestUsage(input_tokens=1000, output_tokens=100)
-        self.answered += 1
-        return found
-
-    def heard(self, index: int = -1) -> str:
-        """Everything that a request said, as one text."""
-        messages, info = self.requests[index]
-        parts = [str(getattr(p, "content", "")) for m in messages for p in m.parts]
-        return "\n".join([info.instructions or "", *parts])
-
-
-def calls(*wanted: tuple[str, dict[str, Any]] | str, prefix: str = "c") -> Reply:
-    """A response that calls these tools at once."""
-
-    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        named = [(entry, {}) if isinstance(entry, str) else entry for entry in wanted]
-        parts = [ToolCallPart(name, args, tool_call_id=f"{prefix}{i}") for i, (name, args) in enumerate(named)]
-        return ModelResponse(parts=parts)
-
-    return reply
-
-
-def says(words: str) -> Reply:
-    """A response in plain text, which is no outcome."""
-    return lambda messages, info: ModelResponse(parts=[TextPart(words)])
-
-
-def facts(info: AgentInfo) -> dict[str, Any]:
-    """The facts of the turn, as the instructions give them."""
-    words = (info.instructions or "").rpartition("<turn-facts>")[2].partition("</turn-facts>")[0]
-    found: dict[str, Any] = json.loads(words)
-    return found
-
-
-def outcome(**changes: Any) -> Reply:
-    """A response that ends the turn with a draft that fits; `changes` replace fields, `draft` fields by `draft__<name>`."""
-
-    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        told = facts(info)
-        draft = {
-            "text": "The pages say hello.",
-            "output": next(iter(told["outputs"])),
-            "contract_version": told["contract_version"],
-            "done_when": [{"item": item, "met": True, "evidence": "read"} for item in told["done_when"]],
-        }
-        draft |= {key.removeprefix("draft__"): value for key, value in changes.items() if key.startswith("draft__")}
-        given = {"report": "Wrote it.", "draft": draft}
-        given |= {key: value for key, value in changes.items() if not key.startswith("draft__")}
-        return ModelResponse(parts=[ToolCallPart("final_result", given, tool_call_id="end")])
-
-    return reply
 
 
 class CrashingStore(MemoryStore):

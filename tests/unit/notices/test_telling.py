@@ -13,8 +13,8 @@ from heinzelwerk.notice import Notice
 from heinzelwerk.opening import Opening
 from heinzelwerk.outcome import Outcome
 from heinzelwerk.telling import Memory
-from tests.support import house
-from tests.support.house import House, ScriptedEngine
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House, ScriptedEngine
 
 SECRET_WORDS = "The merger is on Friday."
 

@@ -14,9 +14,9 @@ from heinzelwerk.effect import Decision, EffectState
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House, ScriptedEngine, finish
 from heinzelwerk.turn import TurnState
-from tests.support import house
-from tests.support.house import House, ScriptedEngine, finish
 from tests.unit.path.test_waits import ask
 
 PAGE = SessionId(house.TEAM, "page")

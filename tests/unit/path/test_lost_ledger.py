@@ -6,7 +6,7 @@ from heinzelwerk import apply
 from heinzelwerk.advance import advance
 from heinzelwerk.effect import Decision, EffectState
 from heinzelwerk.ids import SessionId
-from tests.support import house
+from heinzelwerk.testing import house
 
 
 async def test_an_effect_that_is_there_is_not_placed_again() -> None:

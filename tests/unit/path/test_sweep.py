@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heinzelwerk import sweep
 from heinzelwerk.generation import Generation
-from tests.support import house
+from heinzelwerk.testing import house
 
 SCHEDULED = '  schedule: "* * * * *"\n'
 

@@ -6,9 +6,9 @@ from heinzelwerk.advance import advance
 from heinzelwerk.ending import Failed, Parked, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import ScriptedEngine, finish
 from heinzelwerk.turn import TurnState, WaitItem, WaitKind
-from tests.support import house
-from tests.support.house import ScriptedEngine, finish
 
 PAGE = SessionId(house.TEAM, "page")
 

@@ -14,10 +14,10 @@ from heinzelwerk.ending import Ending, Finished
 from heinzelwerk.ids import SessionId
 from heinzelwerk.opening import Opening
 from heinzelwerk.ports import Policy
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import TEAM, House, ScriptedEngine, finish
 from heinzelwerk.turn import TurnState
 from heinzelwerk.wake import LONGEST_CHAIN, Cause, WhenBusy
-from tests.support import house
-from tests.support.house import TEAM, House, ScriptedEngine, finish
 from tests.unit.wakes import world
 
 PAGE = SessionId(TEAM, "page")

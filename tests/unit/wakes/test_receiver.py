@@ -15,8 +15,8 @@ from config.settings import Events, Settings, Store
 from heinzelwerk import announcing, errors
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.options import StoreOptions
-from tests.support import house
-from tests.support.house import TEAM, HandClock, House
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import TEAM, HandClock, House
 from tests.unit.wakes import world
 from workers import receiver, root, signatures
 from workers.receiver import Receiver

@@ -10,8 +10,8 @@ import pytest
 from heinzelwerk import contract, errors, skill, skilling
 from heinzelwerk.publisher import keeping
 from heinzelwerk.skill import Layer, Refusal, Skill
-from tests.support import house
-from tests.support.house import House
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import House
 from workers import repositories
 from workers.repositories import Checkout, Shelf
 

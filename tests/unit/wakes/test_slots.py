@@ -12,8 +12,8 @@ from heinzelwerk import sweep
 from heinzelwerk.client import Client
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.options import StoreOptions
-from tests.support import house
-from tests.support.house import TEAM, HandClock
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import TEAM, HandClock
 from tests.unit.wakes import world
 
 EVERY_FIVE = '  schedule: "*/5 * * * *"\n'

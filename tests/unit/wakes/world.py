@@ -11,7 +11,7 @@ from heinzelwerk import advance, contract, loading
 from heinzelwerk.contract.sets import Installed
 from heinzelwerk.ids import SessionId
 from heinzelwerk.loading import Loaded, Repository
-from tests.support.house import TEAM, House
+from heinzelwerk.testing.house import TEAM, House
 
 
 async def load(home: House, *texts: str, timezone: str = "UTC") -> Loaded:
