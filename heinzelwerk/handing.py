@@ -235,10 +235,17 @@ async def _close(
         bodies[handoff_job.reads_body(job.id)] = _READS.dump_json(reads)
     for entry in result.files:
         bodies[handoff_job.file_body(job.id, entry.path)] = entry.data
-    cost = budget.micros(Decimal(result.cost_usd)) if result.cost_usd is not None else None
     return await works.store.close_job(
-        job.team, job.id, token=token, status=result.status.value, cost_micros=cost, bodies=bodies
+        job.team, job.id, token=token, status=result.status.value, cost_micros=_cost(result), bodies=bodies
     )
+
+
+def _cost(result: HandoffResult) -> int | None:
+    """Micro-dollars; None: nobody knows. What was never started, or could reach no model, cost nothing."""
+    if result.cost_usd is not None:
+        return budget.micros(Decimal(result.cost_usd))
+    unreachable = result.sandbox is not None and result.sandbox.network == "none"
+    return 0 if unreachable or result.status is Status.REFUSED else None
 
 
 def refused(job: JobRecord, reason: str) -> HandoffResult:

@@ -142,7 +142,7 @@ class AgentInfo(Value):
 
 
 class SandboxInfo(Value):
-    """What confined it. `network` says what was reachable: `model`, `provider-hosts` or `host` (unsafe)."""
+    """What confined it. `network` says what was reachable: `model`, `provider-hosts`, `none` or `host` (unsafe)."""
 
     backend: str
     version: str | None = None

@@ -270,7 +270,6 @@ class Attempt:
         return result.model_copy(
             update={
                 "sandbox": self._confined(ended),
-                "cost_usd": self._cost(result, ended),
                 "model": self.ready.model or result.model,
                 "started_at": datetime.fromtimestamp(ended.started_at, UTC),
                 "duration_ms": ended.duration_ms,
@@ -280,11 +279,6 @@ class Attempt:
                 "hashes": self._hashes(plan, result.report, kept, files),
             }
         )
-
-    def _cost(self, result: HandoffResult, ended: SandboxResult) -> Decimal | None:
-        """A command that was given no model and could reach none cost nothing, and that is known."""
-        without_model = self.settings.access is None and self.settings.login is None and ended.network != "host"
-        return Decimal(0) if result.cost_usd is None and without_model else result.cost_usd
 
     def _confined(self, ended: SandboxResult) -> SandboxInfo:
         network = "provider-hosts" if self.settings.login is not None and ended.network == "model" else ended.network

@@ -52,6 +52,7 @@ COMMANDS = {
     "drain": "upkeep",
     "prune": "upkeep",
     "doctor": "upkeep",
+    "handoff": "handoffs",
 }
 """Every command by the module of this package that has it, there as `<name>_command`."""
 
