@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
 
-from heinzelwerk import advance, apply, contract, errors, loading
+from heinzelwerk import advance, apply, contract, errors, loading, skill_directory
 from heinzelwerk.client import Client
 from heinzelwerk.contract import Installed
 from heinzelwerk.effect import EffectRecord
@@ -19,6 +19,7 @@ from heinzelwerk.loading import Repository
 from heinzelwerk.ports import Capability, Policy, Publisher, Works
 from heinzelwerk.publisher import keeping
 from heinzelwerk.session import Due
+from heinzelwerk.skill import Skill
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.testing.house import CountingIds, HandClock, HandKeeper, QuietBell
 from heinzelwerk.turn import TurnRecord
@@ -90,11 +91,11 @@ async def desk(
     publishers: Sequence[Publisher] = (),
     policy: Policy | None = None,
 ) -> Desk:
-    """A desk with this contract (its file, or its text with a `name:`) and these adapters.
+    """A desk with this contract (its file with the skills of its repository, or its text) and these adapters.
 
     `replies` are the model's, in order; the last one repeats. ContractRefused where the contract has errors.
     """
-    data = await asyncio.to_thread(source.read_bytes) if isinstance(source, Path) else bytes(source, "utf-8")
+    data, skills = await asyncio.to_thread(_read, source)
     name = source.name.removesuffix(contract.SUFFIX) if isinstance(source, Path) else _name_in(source)
     reading = contract.read(data, file_name=f"{name}{contract.SUFFIX}")
     if reading.contract is None:
@@ -114,9 +115,17 @@ async def desk(
         policy=rules,
         timezone=UTC,
     )
-    repository = Repository((reading,), {reading.sha256: data})
+    repository = Repository((reading,), {reading.sha256: data}, skills)
     await loading.load(TEAM, repository, timezone="UTC", source="a test", installed=Installed(), store=works.store)
     return Desk(name, works, clock, model)
+
+
+def _read(source: Path | str) -> tuple[bytes, tuple[Skill, ...]]:
+    """A contract's bytes, and the good skills of the repository that its file stands in."""
+    if isinstance(source, str):
+        return source.encode(), ()
+    found = skill_directory.read_skills(source.resolve().parent.parent / "skills")
+    return source.read_bytes(), tuple(one for one in found if isinstance(one, Skill))
 
 
 def _name_in(text: str) -> str:
