@@ -155,6 +155,26 @@ class CodeHost(Section):
     repositories: dict[str, AnchoredPath] = Field(default_factory=dict)
 
 
+class Adapters(Section):
+    """`[adapters.capabilities.<name>]`, `[adapters.publishers.<name>]`: what installed packages bring, with its settings.
+
+    An adapter acts only where its table stands here, be it empty; docs/adapters.md says how one is written.
+    """
+
+    capabilities: dict[Name, dict[str, Any]] = Field(default_factory=dict, repr=False)
+    publishers: dict[Name, dict[str, Any]] = Field(default_factory=dict, repr=False)
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values whose keys say that they are secret."""
+        tables = (*self.capabilities.values(), *self.publishers.values())
+        return tuple(
+            value
+            for table in tables
+            for key, value in table.items()
+            if isinstance(value, str) and re.search(r"(?i)key|token|secret|password", key)
+        )
+
+
 class Documents(Section):
     """`[documents]`: the directory of Markdown files that drafts are placed in; None: there is none."""
 
@@ -215,7 +235,9 @@ class RunnerSettings(Section):
     search_path: str = "/usr/local/bin:/usr/bin:/bin"
     read_only: tuple[AnchoredPath, ...] = ()  # more of this machine that the agent may read, such as a toolchain
     tools: tuple[str, ...] | None = None  # None: the adapter's read-only ones
-    turn_tools: tuple[str, ...] = ()  # the turn's own read tools that it may call over MCP, as patterns such as "read_*"
+    turn_tools: tuple[
+        str, ...
+    ] = ()  # the turn's own read tools that it may call over MCP, as patterns such as "read_*"
     command: tuple[str, ...] = ()  # of agent = "command", with placeholders
     trust_command: bool = False  # the operator says that the command only reads
 
@@ -297,6 +319,7 @@ class Settings(Section):
     skills: Skills = Skills()
     code_host: CodeHost = Field(default_factory=CodeHost)
     documents: Documents = Documents()
+    adapters: Adapters = Field(default_factory=Adapters)
     effects: Effects = Effects()
     events: Events = Events()
     handoff: Handoff = Handoff()
@@ -322,4 +345,5 @@ class Settings(Section):
         urls = (self.store.url, self.store.broker_url, self.heinzel.base_url)
         found = [secret.get_secret_value() for secret in kept if secret is not None]
         found += [password for url in urls if url and (password := urlsplit(url).password)]
+        found += self.adapters.secrets()
         return tuple(sorted({value for value in found if len(value) >= 6}, key=len, reverse=True))

@@ -158,7 +158,11 @@ def build(
     options = translation.store_options(settings)
     keeper = None if profile == CLIENT else _keeper(settings, Renewer(url, options), bridge)
     clock, ids, ring = SystemClock(), UlidIds(), CeleryBell(bell.publisher(app))
-    found = capabilities.build(repositories=settings.code_host.repositories, documents=settings.documents.directory)
+    found = capabilities.build(
+        repositories=settings.code_host.repositories,
+        documents=settings.documents.directory,
+        plugins=settings.adapters.capabilities,
+    )
     parts = Parts(
         settings=settings,
         store=RedisStore(url, options),
@@ -168,7 +172,8 @@ def build(
         ids=ids,
         engine_room=EngineRoom(settings, capabilities=found, clock=clock, ids=ids, factories=factories),
         capabilities=found,
-        publishers=_kept() | publishers.build(documents=settings.documents.directory),
+        publishers=_kept()
+        | publishers.build(documents=settings.documents.directory, plugins=settings.adapters.publishers),
         runners=handoffs.runners(settings, clock, ids) if profile in HANDOFF_PROFILES else {},
         wrap=wrap or (lambda works: works),
     )

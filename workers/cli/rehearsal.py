@@ -90,7 +90,11 @@ def assemble(settings: Settings, *, model: str | None = None) -> Works:
             update={"heinzel": settings.heinzel.model_copy(update={"model": model, "classes": {}})}
         )
     clock, ids = SystemClock(), UlidIds()
-    adapters = capabilities.build(repositories=settings.code_host.repositories, documents=settings.documents.directory)
+    adapters = capabilities.build(
+        repositories=settings.code_host.repositories,
+        documents=settings.documents.directory,
+        plugins=settings.adapters.capabilities,
+    )
     policy = replace(translation.policy(settings, None), unattended=frozenset())
     room = EngineRoom(settings, capabilities=adapters, clock=clock, ids=ids, factories=None)
     kept = {one.action: one for one in (keeping.draft(), keeping.lesson(), keeping.amendment())}
@@ -102,7 +106,8 @@ def assemble(settings: Settings, *, model: str | None = None) -> Works:
         clock=clock,
         ids=ids,
         capabilities=adapters,
-        publishers=kept | publishers.build(documents=settings.documents.directory),
+        publishers=kept
+        | publishers.build(documents=settings.documents.directory, plugins=settings.adapters.publishers),
         policy=policy,
         timezone=translation.zone(settings, None),
     )
