@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import invariants, matrix
+from tests.faults import invariants
 from tests.faults.control import Failpoint
 from tests.faults.world import House, World
 
@@ -98,22 +98,22 @@ async def house(world: World) -> AsyncIterator[House]:
         await invariants.check(found, parked=tuple(world.parked))
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The table, and the same as JSON lines where FAULTS_TABLE... is asked for by `--fault-table FILE`."""
-    if not config.getoption("--fault-table", default=None):
-        return
-    reports = [r for kind in ("passed", "failed", "error") for r in terminalreporter.stats.get(kind, [])]
-    path = Path(config.getoption("--fault-table"))
-    lines = []
-    for report in reports:
-        for name, value in getattr(report, "user_properties", ()):
-            if name == _PROPERTY and getattr(report, "when", "") == "teardown":
-                lines.append(json.dumps({**json.loads(value), "test": report.nodeid, "passed": not report.failed}))
-        if getattr(report, "when", "") == "call" or report.failed:
-            lines.append(json.dumps({"test": report.nodeid, "passed": not report.failed, "rows": []}))
-    path.write_text("\n".join(lines) + "\n")
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fault-table", default=None, help="write what each fault row came to as JSON lines")
-    _ = matrix
+    parser.addoption("--fault-table", default=None, help="write what each test of a fault row came to, as JSON lines")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What `make faults` makes its table of: one line for each test, with its rows where it names any."""
+    if (path := config.getoption("--fault-table")) is None:
+        return
+    tests: dict[str, dict[str, Any]] = {}
+    for kind in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.stats.get(kind, []):
+            found = tests.setdefault(report.nodeid, {"test": report.nodeid, "passed": True, "rows": []})
+            found["passed"] = found["passed"] and not report.failed
+            if report.skipped:
+                found["skipped"] = True
+            for name, value in report.user_properties:
+                if name == _PROPERTY:
+                    found.update(json.loads(value))
+    Path(path).write_text("".join(json.dumps(found) + "\n" for found in tests.values()))

@@ -192,7 +192,9 @@ async def test_contracts_in_a_circle(house: House, row: Record):
         house.world.contract(name, "nothing", place="", extra="  on: [inputs]\n")
         house.world.texts[name] = (
             house.world.texts[name]
-            .replace("  outputs:", f"    theirs:\n      contract: team/{other}#page\n  outputs:")
+            .replace(
+                "  outputs:", f"    theirs:\n      read: contract:team/{other}#page\n      stage: draft\n  outputs:"
+            )
             .replace("### Requires\n- `page`", "### Requires\n- `page`\n- `theirs`")
         )
     loaded = await house.load()
@@ -233,9 +235,8 @@ async def test_one_team_floods(tmp_path: Path, row: Record):
             still = [await house.store.overview(SessionId(TEAM, f"flood-{number}")) for number in range(20)]
             left = sum(len(seen.inbox) for seen in still if seen is not None)
             row.proven(f"{waiting} wakes waited, {left} still at the end of the measurement")
-            row.came_to(
-                f"the other team's start: median {statistics.median(alone):.2f} s alone, {statistics.median(flooded):.2f} s beside the flood"
-            )
+            medians = f"{statistics.median(alone):.2f} s alone, {statistics.median(flooded):.2f} s beside the flood"
+            row.came_to(f"the other team's turns, median: {medians}")
             assert left > 1000
             # No bound in seconds: beside the flood it is other work on the same two cores, not a queue of thousands.
             assert max(flooded) < 45

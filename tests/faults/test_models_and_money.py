@@ -178,35 +178,6 @@ async def test_eight_race_for_the_last_dollar(poor: House, row: Record):
     assert spent.spent + spent.possible <= 20_000
 
 
-async def test_the_cap_in_the_middle(tmp_path: Path, row: Record):
-    """A turn at its cap with `on_budget: ask` waits for a person with what it has; raised, the same turn goes on."""
-    row.covers(39, injected="a turn's cap reached after some steps")
-    world = World(tmp_path / "w", heinzel="max_usd = 0.004\nmax_tokens = 2000")
-    try:
-        async with world.open() as house:
-            await house.begin("turns", "upkeep")
-            await house.add("poor", "steps-8", place="", extra="  on_budget: ask\n")
-            await house.wake("poor")
-            waiting = await house.waiting("poor")
-            row.proven(f"waits for {waiting.reason} after {waiting.ordinal} answers")
-            for _ in range(12):
-                found = await house.turn("poor")
-                assert found is not None
-                if found.state.ended:
-                    break
-                if found.state is TurnState.WAITING and any(item.open for item in found.waits):
-                    await house.client.raise_budget("poor", by="ada")
-                await asyncio.sleep(0.5)
-            turn = await house.ended("poor")
-            row.came_to(f"{turn.state} as the same turn after raises, {turn.ordinal} answers")
-            assert turn.state is TurnState.COMPLETED
-            assert 0 < waiting.ordinal < turn.ordinal
-            assert house.requests("poor") == 9
-            await invariants.check(house)
-    finally:
-        world.close()
-
-
 async def test_a_model_without_a_price(tmp_path: Path, row: Record):
     """Nobody knows what it costs: the turn ends failed with the setting to make, and nothing is sent."""
     row.covers(37, injected="a model that no price list knows")
