@@ -210,3 +210,19 @@ async def test_a_worker_without_the_publisher_does_not_call_a_started_effect_fai
     stored = await home.store.effect(house.TEAM, effect.id)
     assert stored is not None
     assert (stored.state, home.wall.placed) == (EffectState.COMPLETED, [effect.key])
+
+
+async def test_a_key_that_is_used_again_after_its_retention_offers_its_draft() -> None:
+    """A wake's key may be forgotten before its effect's record: the new turn's draft is asked anew, not taken for the old one."""
+    home = await opened(finish(), finish("Other words."))
+    await home.wake(key="manual/weekly")
+    await advance(PAGE, home.works)
+    (first,) = await home.store.effects(house.TEAM, undecided=True)
+    await apply.decide(house.TEAM, first.id, Decision.APPROVED, by="ada", works=home.works)
+    await apply.apply(house.TEAM, first.id, home.works)
+    home.clock.pass_(31 * 86_400)
+    await home.wake(key="manual/weekly")
+    await advance(PAGE, home.works)
+    assert (await advance(PAGE, home.works)).did == "nothing_due"
+    (second,) = await home.store.effects(house.TEAM, undecided=True)
+    assert (second.turn, second.ask) == (2, 2)
