@@ -205,8 +205,20 @@ async def resolve(team: str, effect_id: str, how: str, *, by: str, works: Works)
         return MoveReply(Moved.ALREADY_ENDED, record, f"it is {record.state.value}, not in doubt")
     to = {"completed": EffectState.COMPLETED, "failed": EffectState.FAILED, "retry": EffectState.PLANNED}[how]
     return await works.store.close_effect(
-        team, record.id, version=record.version, to=to, reason=f"resolved as {how} by {by}", seen=record.seen
+        team,
+        record.id,
+        version=record.version,
+        to=to,
+        reason=f"resolved as {how} by {by}",
+        seen=record.seen,
+        wakes=await _caused(record, to, works),
     )
+
+
+async def _caused(record: EffectRecord, to: EffectState, works: Works) -> list[Wake]:
+    """The wakes of an output that nobody had to approve: it counts as approved once it is placed."""
+    placed = to is EffectState.COMPLETED and record.decision is Decision.UNATTENDED
+    return await readers(record, works) if placed else []
 
 
 async def _close(
@@ -228,6 +240,7 @@ async def _close(
         revision=revision,
         seen=seen,
         retry_in_ms=retry_in_ms,
+        wakes=await _caused(record, to, works),
     )
     _log("effect moved", reply.record or record, answer=reply.moved.value)
     return to.value if reply.moved is Moved.DONE else reply.moved.value

@@ -256,10 +256,12 @@ class Store(Protocol):
         revision: str = "",
         seen: str = "",
         retry_in_ms: int = 0,
+        wakes: Sequence[Wake] = (),
     ) -> MoveReply:
         """Move a planned, started or unknown effect on: ended, unknown, or planned again after `retry_in_ms`.
 
-        Posts mail to the effect's session, fills the wait item of a chat proposal, frees the target.
+        Posts mail to the effect's session, fills the wait item of a chat proposal, frees the target. Where it completes
+        an effect that went unattended, its text is the output's approved one and the wakes are accepted.
         """
 
     # -- jobs ------------------------------------------------------------------------------------------------------

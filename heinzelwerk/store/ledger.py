@@ -88,6 +88,7 @@ class Ledger(Face):
         revision: str = "",
         seen: str = "",
         retry_in_ms: int = 0,
+        wakes: Sequence[Wake] = (),
     ) -> MoveReply:
         """Move a planned, started or unknown effect on."""
         arguments = {
@@ -98,9 +99,10 @@ class Ledger(Face):
             "revision": revision,
             "seen": seen,
             "retry_in_ms": retry_in_ms,
+            "wakes": [face.wake_entry(wake) for wake in wakes],
             "op": f"close/{self._new_id()}",
         }
-        return _moved(await self._run("close_effect", team, arguments))
+        return _moved(await self._run("close_effect", team, arguments, [face.document(wake) for wake in wakes]))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

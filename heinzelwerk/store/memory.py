@@ -327,12 +327,14 @@ class MemoryStore(MemoryReading):
         revision: str = "",
         seen: str = "",
         retry_in_ms: int = 0,
+        wakes: Sequence[Wake] = (),
     ) -> MoveReply:
         """Move an effect on."""
-        return memory_ledger.close(
-            self._team(team),
+        state, now = self._team(team), self._clock_ms()
+        reply = memory_ledger.close(
+            state,
             effect_id,
-            self._clock_ms(),
+            now,
             self._options,
             version=version,
             to=to,
@@ -341,6 +343,11 @@ class MemoryStore(MemoryReading):
             seen=seen,
             retry_in_ms=retry_in_ms,
         )
+        placed = reply.moved is Moved.DONE and to is EffectState.COMPLETED
+        if placed and reply.record is not None and reply.record.decision is Decision.UNATTENDED:
+            for wake in wakes:
+                ms.accept(state, wake, "", now, self._options)
+        return reply
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

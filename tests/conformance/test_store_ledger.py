@@ -246,6 +246,28 @@ async def test_an_undecided_effect_needs_a_person_or_a_policy(world: World) -> N
     assert await world.store.draft(WEEKLY, "weekly", approved=True) == (1, "Text")
 
 
+async def test_an_output_that_went_unattended_wakes_its_readers_when_it_is_placed(world: World) -> None:
+    """Placed it counts as approved, and its wakes come in the same script; a failure brings none, nor does a person's yes."""
+    wake = wake_of("inputs/docs/weekly/1/weekly")
+    for number, (to, unattended, woken) in enumerate(
+        (
+            (EffectState.FAILED, True, False),
+            (EffectState.COMPLETED, False, False),
+            (EffectState.COMPLETED, True, True),
+        )
+    ):
+        effect, _ = await offer(world, f"manual/{number}", f"Text {number}")
+        if not unattended:
+            effect = await approve(world, effect)
+        begun = (await start(world, effect, unattended=unattended)).record
+        assert begun is not None
+        closed = await world.store.close_effect(TEAM, effect.id, version=begun.version, to=to, wakes=[wake])
+        assert closed.moved is Moved.DONE
+        overview = await world.store.overview(WEEKLY)
+        assert overview is not None
+        assert [queued.wake for queued in overview.inbox] == ([wake] if woken else [])
+
+
 async def test_a_policy_that_was_taken_back(world: World) -> None:
     """An effect planned as unattended waits for a person where the policy no longer lets it go."""
     effect, _ = await offer(world, "manual/1", "Text", decision=Decision.UNATTENDED)

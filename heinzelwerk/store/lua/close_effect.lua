@@ -1,9 +1,10 @@
--- uses: turns ledger
+-- uses: turns wakes ledger
 -- Moves an effect on after an attempt, or after a look at its target.
 --
--- A: id, version, to, reason, revision, seen, retry_in_ms, op. Answers {moved, record, detail}.
+-- A: id, version, to, reason, revision, seen, retry_in_ms, wakes, op. Contents: the wakes, which an output that went
+-- unattended causes when it is placed. Answers {moved, record, detail}.
 -- effect:<id> string, effect:<id>:text string: no TTL while open, then body_ttl_ms; target:<target> zset: tidied here
--- due, mail, fills, words, drafts as in the libraries; op:<op> string: op_ttl_ms
+-- due, mail, fills, words, drafts, seen, inbox as in the libraries; op:<op> string: op_ttl_ms
 local first = repeated()
 if first then return first end
 local effect = find_effect(A.id)
@@ -15,7 +16,10 @@ if A.revision ~= '' then changes.revision = A.revision end
 if A.seen ~= '' then changes.seen = A.seen end
 if ENDED[A.to] then
   finish(effect, A.to, changes)
-  if A.to == 'completed' and effect.decision == 'unattended' then approve_text(effect) end
+  if A.to == 'completed' and effect.decision == 'unattended' then
+    approve_text(effect)
+    accept_all(A.wakes, A.op)
+  end
   return answer(reply('done', effect))
 end
 local member, looked_again = 'effect:' .. effect.id, effect.state == A.to

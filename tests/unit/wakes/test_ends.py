@@ -114,6 +114,19 @@ async def test_an_output_that_goes_back_and_forth_wakes_its_reader_each_time() -
     assert all(key.startswith("inputs/core/page/") for key in found)
 
 
+async def test_an_output_that_needs_no_approval_wakes_its_reader_when_it_is_placed() -> None:
+    """Where the operator lets a target go unattended, placing is the approval: then the reader wakes, not before."""
+    home = house.build(policy=Policy(unattended=frozenset({("notes.place", "notes:wall")})))
+    await world.load(home, house.page(), READER)
+    await home.wake(key="manual/1")
+    await world.work(home)
+    (effect,) = [one for one in await home.store.effects(TEAM) if one.heinzel == "page"]
+    assert await world.work(home, "reader") == ""
+    assert await apply.apply(TEAM, effect.id, home.works) == "completed"
+    assert await world.work(home, "reader") == "completed"
+    assert list(await world.ends(home, "reader")) == ["inputs/core/page/1/page/reader"]
+
+
 async def test_a_wake_that_came_through_too_many_outputs_is_a_loop() -> None:
     """The chain is counted from contract to contract and ends without a model; so does a session that wakes too often."""
     home = house.build(policy=Policy(turns_an_hour=2))
