@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -106,14 +106,17 @@ class Client(Reader):
         return await self.wake(heinzel, key=f"event/{source}/{delivery}", cause=Cause.EVENT, data=data)
 
     async def watch(self, reply: WakeReply) -> AsyncIterator[tuple[bytes, ...]]:
-        """Spine lines of the wake's session as they come, until the wake has ended or its turn waits for a person."""
+        """Spine lines from the first that names the wake, as they come, until it has ended or its turn waits for a person.
+
+        Of a wake that waits behind another turn: that turn's lines from now on, then its own.
+        """
         session = SessionId.parse(reply.session)
-        seen = 0
+        seen = await self._begin_of(session, reply.wake)
         while True:
             settled = await self.settled(reply)
             lines = await self._store.spine(session, after=seen)
             if lines:
-                seen += len(lines)
+                seen = int(json.loads(lines[-1])["seq"])
                 yield lines
             if settled:
                 return
@@ -133,17 +136,25 @@ class Client(Reader):
 
     async def _turn_of(self, session: SessionId, wake: str) -> int | str | None:
         """The number of the turn that a wake started or joined, or how it ended without one, by the end of the spine."""
-        seen = await self._store.overview(session)
-        lines = await self._store.spine(session, after=max(0, seen.seq - _LOOK_BACK)) if seen else ()
-        for event in map(json.loads, reversed(lines)):
-            data = event.get("data", {})
-            if wake not in (data.get("wake"), *(data.get("merged") or ())):
+        for event in reversed(await self._newest_events(session)):
+            if not _names(event, wake):
                 continue
             if event["kind"] == "wake.skipped":
-                return f"skipped: {data.get('reason', '')}"
+                return f"skipped: {event['data'].get('reason', '')}"
             if event.get("turn"):
                 return int(event["turn"].rpartition("/")[2])
         return None
+
+    async def _begin_of(self, session: SessionId, wake: str) -> int:
+        """The number of the spine's line before the first that names the wake; of its last one where none does yet."""
+        events = await self._newest_events(session)
+        named = [int(event["seq"]) - 1 for event in events if _names(event, wake)]
+        return min(named, default=int(events[-1]["seq"]) if events else 0)
+
+    async def _newest_events(self, session: SessionId) -> list[dict[str, Any]]:
+        seen = await self._store.overview(session)
+        lines = await self._store.spine(session, after=max(0, seen.seq - _LOOK_BACK)) if seen else ()
+        return [json.loads(event) for event in lines]
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -270,3 +281,8 @@ class Client(Reader):
 
 def _reply(wake: Wake, accepted: Acceptance) -> WakeReply:
     return WakeReply(wake.id, wake.key, accepted.disposition, str(wake.session), accepted.turn, accepted.reason)
+
+
+def _names(event: dict[str, Any], wake: str) -> bool:
+    data = event.get("data", {})
+    return wake in (data.get("wake"), *(data.get("merged") or ()))

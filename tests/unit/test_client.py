@@ -61,6 +61,20 @@ async def test_a_wake_is_followed_to_its_turn() -> None:
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
 
 
+async def test_who_follows_a_wake_is_not_shown_earlier_turns() -> None:
+    """The lines begin with the turn that the wake started, whether one follows from before it or asks afterwards."""
+    built, client = await lively()
+    for _ in range(2):
+        await client.wake("page")
+        await work(built)
+        built.clock.pass_(60)
+    reply = await client.wake("page")
+    following = client.watch(reply)
+    await work(built)
+    assert {json.loads(line)["turn"] for line in await anext(following)} == {f"{SESSION}/3"}
+    assert {json.loads(line)["turn"] for line in await anext(client.watch(reply))} == {f"{SESSION}/3"}
+
+
 async def test_a_wake_without_a_turn_says_why() -> None:
     """A scheduled wake whose inputs did not change ends `skipped: unchanged`; the one who waits is told."""
     built, client = await lively()
