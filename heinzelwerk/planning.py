@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heinzelwerk import amending, errors, ids, text
+from heinzelwerk import errors, ids, text
 from heinzelwerk.commit import Body
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, approval_digest, effect_key
 from heinzelwerk.ending import Proposal
@@ -128,12 +128,11 @@ async def ask_again(records: Iterable[EffectRecord], works: Works) -> Planned:
 
 
 async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, attended: bool = False) -> Planned:
+    ask = await _unused(turn, ask, works)
     publisher = works.publishers.get(ask.action)
-    problem, target, view = _broken_amendment(ask), "", None
+    problem, target, view = "", "", None
     try:
-        if problem:
-            target = f"contract:{ask.arguments['contract']}"
-        elif publisher is None:
+        if publisher is None:
             problem = f"no publisher {ask.action} is set up here; known: {', '.join(sorted(works.publishers))}"
         else:
             target = publisher.target(ask.arguments)
@@ -179,10 +178,11 @@ async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, 
     return Planned((record,), (Body(turn.number, f"effect/{record.id}", ask.words.encode()),), (note,))
 
 
-def _broken_amendment(ask: Ask) -> str:
-    """What is wrong with a proposed contract text; nobody should be asked to approve one that could not act."""
-    wrong = amending.fault(ask.words, name=ask.arguments["contract"]) if ask.action == AMEND else ""
-    return f"the proposed contract has an error in {wrong}" if wrong else ""
+async def _unused(turn: TurnRecord, ask: Ask, works: Works) -> Ask:
+    """The same under a key that no other turn's effect has: a wake's key is forgotten sooner than its effects' records."""
+    while (known := await works.store.effect(turn.wake.team, ids.effect_id(ask.key))) and known.turn != turn.number:
+        ask = replace(ask, key=f"{ask.key.rpartition('/')[0]}/{ask.ask + 1}", ask=ask.ask + 1)
+    return ask
 
 
 async def _rival(turn: TurnRecord, ask: Ask, target: str, publisher: Publisher, works: Works) -> str:
