@@ -39,13 +39,20 @@ class Item:
 def items(
     *, undecided: Iterable[EffectRecord], recent: Iterable[EffectRecord], sessions: Iterable[Overview]
 ) -> tuple[Item, ...]:
-    """All that waits for a person, oldest first, each once."""
+    """All that waits for a person, oldest first, each once; a failure until there is a newer draft for its place."""
+    effects = tuple(recent)
     found = [_draft(effect) for effect in undecided]
-    found += [_trouble(effect) for effect in recent if effect.state in (EffectState.UNKNOWN, EffectState.FAILED)]
+    found += [_trouble(effect) for effect in effects if effect.state is EffectState.UNKNOWN]
+    found += [_trouble(effect) for effect in _newest_of_each_place(effects) if effect.state is EffectState.FAILED]
     for seen in sessions:
         found += [item for turn in seen.turns for item in _waits(turn)]
         found += _quarantine(seen)
     return tuple(sorted({item.id: item for item in found}.values(), key=lambda item: (item.since_ms, item.id)))
+
+
+def _newest_of_each_place(effects: Iterable[EffectRecord]) -> Iterable[EffectRecord]:
+    by_age = sorted(effects, key=lambda effect: (effect.created_ms, effect.turn))
+    return {(effect.heinzel, effect.action, effect.target): effect for effect in by_age}.values()
 
 
 def _draft(effect: EffectRecord) -> Item:
