@@ -184,6 +184,7 @@ def test_every_setting_is_described():
         "skills": settings_module.Skills,
         "code-host": settings_module.CodeHost,
         "documents": settings_module.Documents,
+        "adapters": settings_module.Adapters,
         "effects": settings_module.Effects,
         "effects.unattended[]": settings_module.Unattended,
         "events": settings_module.Events,
