@@ -5,7 +5,9 @@ Every request is counted before it is answered, where a provider would count it.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from heinzelwerk.engine.context import FACTS_CLOSE, FACTS_OPEN
 from tests.faults.control import Control
 
+THINKS_S = "FAULTS_MODEL_S"
+"""How long the model takes for each answer, in seconds."""
 SEARCH = "search_code_host_merged_pull_requests"
 OUTCOME = "final_result"
 Script = Callable[[str, int, dict[str, Any]], ModelResponse]
@@ -29,6 +33,7 @@ def model(name: str, control: Control) -> FunctionModel:
         turn = sum(isinstance(message, ModelResponse) for message in messages)
         control.log("request", of=who, ordinal=turn, words=_said(messages))
         await control.hit("model.sent", who)
+        await asyncio.sleep(float(os.environ.get(THINKS_S, "0")))
         kind, _, number = script.partition("-")
         found = SCRIPTS[kind](who, turn, {**facts, "number": int(number or 0), "words": _said(messages)})
         await control.hit("model.replied", who)
