@@ -4,11 +4,12 @@ READY := .venv/.installed
 WORKERS ?= 2
 SECONDS ?= 120
 SEED ?= 1
+KILLS ?= 1000
 
-.PHONY: help setup demo test check bench faults chaos clis bubblewrap clean
+.PHONY: help setup demo test check bench faults bench-faults chaos clis bubblewrap clean
 
 help: ## say what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: $(READY) ## make .venv and install what constraints.txt pins
 
@@ -34,6 +35,9 @@ bench: $(READY) ## every benchmark; each prints its medians and ranges
 faults: $(READY) bubblewrap ## the fault suite, with its table of all rows
 	@$(PY) -m tests.faults.table -n $(WORKERS)
 
+bench-faults: $(READY) ## KILLS=1000 kills of turn workers under load; resumable, prints its seeds
+	@$(PY) benchmarks/bench_faults.py --kills $(KILLS) --round 50 --state .bench-faults.jsonl
+
 chaos: $(READY) ## random faults for SECONDS=120 from SEED=1, then the invariants
 	@$(PY) -m tests.faults.chaos --seconds $(SECONDS) --seed $(SEED)
 
@@ -44,4 +48,4 @@ bubblewrap:
 	@.ci/bubblewrap
 
 clean: ## away with everything that was made
-	rm -rf .venv .heinzelwerk .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .heinzelwerk .mypy_cache .ruff_cache .pytest_cache .hypothesis .bench-faults.jsonl .import_linter_cache
