@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import heinzelwerk
-from heinzelwerk import errors
+from heinzelwerk import errors, planning
 from heinzelwerk.client import Client
 from heinzelwerk.ports import Works
 from heinzelwerk.sandbox import git
@@ -154,6 +154,7 @@ async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
             for entry in entries.values()
             for publishing in entry.publishes
             if publishing.action in works.publishers
+            and publishing.action not in planning.INTERNAL
             and (finding := await _target(f"{team}/{entry.name}", works, publishing.action, publishing.args))
         ],
     ]

@@ -164,7 +164,7 @@ async def show_command(shell: Shell, client: Client, *, name: str, as_text: bool
     row = roster.row(name, entry, seen, last, now=await client.now_ms())
     if as_json:
         frontmatter = reading.contract.frontmatter if reading.contract else None
-        shell.screen.data({**row, "contract": frontmatter, "sha256": entry.sha256, "broken": entry.broken})
+        shell.screen.data({**row, "contract": frontmatter, "sha256": entry.sha256})
         return
     shell.screen.result(roster.one(row, entry, reading, zone=shell.zone))
 

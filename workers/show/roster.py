@@ -32,6 +32,7 @@ class Row(TypedDict):
     last_state: str
     last_report: str
     last_ms: int | None
+    broken: tuple[str, ...]
 
 
 def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: TurnRecord | None, *, now: int) -> Row:
@@ -49,6 +50,7 @@ def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: Tur
         last_state=last.state.value if last else "",
         last_report=(last.report or last.reason) if last else "",
         last_ms=(last.ended_ms or last.started_ms) if last else None,
+        broken=entry.broken if entry else (),
     )
 
 
@@ -118,7 +120,7 @@ def as_table(rows: Iterable[Row], *, now: int, zone: tzinfo, team: str) -> Rende
                 if each["last_turn"]
                 else "never",
                 figures.away(each["last_ms"], now=now),
-                each["last_report"] or each["title"],
+                each["broken"][0] if each["broken"] else each["last_report"] or each["title"],
             )
             for each in rows
         ),
