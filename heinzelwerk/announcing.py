@@ -14,7 +14,7 @@ from heinzelwerk.generation import ContractEntry
 from heinzelwerk.wake import Disposition
 
 LONGEST_ID = 200
-"""Characters of a delivery id; it stands in the wake's key."""
+"""Characters of a delivery id, and of a source's name; both stand in the wake's key."""
 DEEPEST = 64
 """Levels of lists and mappings in an event's data: a turn reads it, and no sender that is meant well nests deeper."""
 
@@ -66,12 +66,13 @@ def heard(entries: Mapping[str, ContractEntry]) -> tuple[str, ...]:
 async def announce(
     client: Client, event: str, names: Iterable[str], *, source: str, delivery: str, data: JsonValue = None
 ) -> Announced:
-    """Wake each of these Heinzelmännchen for a delivery of a source. Refused where the delivery's id cannot be a key."""
-    if not 0 < len(delivery) <= LONGEST_ID or not delivery.isascii() or not delivery.isprintable():
-        raise errors.Refused(
-            f"the delivery's id is not 1 to {LONGEST_ID} printable ASCII characters",
-            fix="send the id that the sender gave this delivery, the same one each time it is repeated",
-        )
+    """Wake each of these Heinzelmännchen for a delivery of a source. Refused where source and id cannot be a key."""
+    for what, words in (("source", source), ("delivery's id", delivery)):
+        if not 0 < len(words) <= LONGEST_ID or not words.isascii() or not words.isprintable():
+            raise errors.Refused(
+                f"the {what} is not 1 to {LONGEST_ID} printable ASCII characters",
+                fix="give the id that the sender gave this delivery, the same one each time it is repeated",
+            )
     replies = [await client.event(name, source=source, delivery=delivery, data=data) for name in names]
     return Announced(event, f"event/{source}/{delivery}", tuple(replies))
 
@@ -80,7 +81,7 @@ def payload(data: bytes | str) -> JsonValue:
     """An event's data from JSON text. Refused where a turn could not keep it: no JSON, NaN, half a character, too deep."""
     try:
         found: JsonValue = json.loads(data, parse_constant=_no_number)
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise errors.Refused(f"the data is no JSON: {str(error)[:200]}", fix="send a JSON document") from error
     if _depth(found) > DEEPEST:

@@ -13,6 +13,7 @@ import pytest
 
 from config.settings import Events, Settings, Store
 from heinzelwerk import announcing, errors
+from heinzelwerk.client import Client
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.testing import house
@@ -138,6 +139,7 @@ async def test_slacks_scheme_takes_its_own_ids_and_answers_its_challenge(home: H
         (b"{", 400),
         (b"\xff\xfe", 400),
         (b'{"a": NaN}', 400),
+        (b'{"a": 1e400}', 400),
         (b'"\\ud800"', 400),
         (b"[" * 100_000, 400),
         (b"[" * 65 + b"]" * 65, 400),
@@ -282,3 +284,11 @@ def test_listeners_are_those_that_declare_the_event_and_act() -> None:
     entries = {"page": entry, "broken": entry.model_copy(update={"broken": ("it is",)})}
     assert announcing.listeners("push", entries) == ("page",)
     assert announcing.listeners("pus", entries) == ()
+
+
+@pytest.mark.parametrize(("source", "delivery"), [("", "1"), ("x" * 201, "1"), ("Ä", "1"), ("cli", "\n")])
+async def test_what_cannot_be_a_key_is_refused_in_a_sentence(home: House, source: str, delivery: str) -> None:
+    """Also from a shell, where people name the source themselves."""
+    with pytest.raises(errors.Refused, match="printable ASCII"):
+        await announcing.announce(Client(home.works, TEAM), "push", ["page"], source=source, delivery=delivery)
+    assert await stored(home) == {}
