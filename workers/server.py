@@ -82,6 +82,11 @@ class EmbeddedServer:
         """The server's own process id."""
         return int((self.directory / "server.pid").read_text())
 
+    @property
+    def runs(self) -> bool:
+        """Whether its process is there; one that was killed from outside is brought back by `restart`."""
+        return self._leashed is not None and self._leashed.poll() is None
+
     def stop(self, grace_s: float = 10.0) -> None:
         """End it in peace (SIGTERM) and free the directory; SIGKILL after the grace."""
         if self._leashed is not None:

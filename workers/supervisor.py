@@ -160,10 +160,9 @@ class Fleet:
             self._launch(berth)
         self._watcher.start()
 
-    def wait(self) -> None:
-        """Block until somebody calls `leave` or `stop`, or the parent is gone."""
-        while not self._leaving.wait(0.5):
-            pass
+    def wait(self, at_most_s: float) -> bool:
+        """Block until somebody calls `leave` or `stop`, or the parent is gone: True then, False when the time is over."""
+        return self._leaving.wait(at_most_s)
 
     def leave(self) -> None:
         """Make `wait` return; safe in a signal's reaction and from any thread."""

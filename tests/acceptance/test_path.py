@@ -229,3 +229,15 @@ def test_nothing_is_alive_when_up_is_killed(tmp_path: Path) -> None:
         process.wait()
         _, alive = psutil.wait_procs(children, timeout=60)
         assert not alive, [child.cmdline() for child in alive]
+
+
+def test_up_brings_back_a_server_that_was_killed(tmp_path: Path) -> None:
+    """After SIGKILL of the server alone `up` says so, starts it with its data at its address, and wakes run again."""
+    person = shell.settle(tmp_path / "team")
+    with shell.started(person):
+        before = person.succeeds("wake", "changelog", "--wait", "--json").data
+        server = psutil.Process(int((person.directory / ".heinzelwerk" / "server" / "server.pid").read_text()))
+        server.kill()
+        shell.wait_for(lambda: person.types("list").code == 0, "the server to be back")
+        assert person.succeeds("wake", "changelog", "--wait", "--json").data["turn"] > before["turn"]
+    assert "server: ended, starts again" in (person.directory / "up.err").read_text()

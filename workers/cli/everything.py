@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Note = Callable[[str, str], None]
 
+_LOOK_EVERY_S = 0.5
+
 
 class Everything:
     """Started by `start`, ended by leaving the block, however that happens. `note(name, what)` gets one line per transition.
@@ -95,9 +97,16 @@ class Everything:
         return programs
 
     def wait(self) -> None:
-        """Block until `leave`, or until the starter of ours is gone (demo)."""
-        if self._fleet is not None:
-            self._fleet.wait()
+        """Block until `leave`, or until the starter of ours is gone (demo). A server that dies meanwhile is started again."""
+        while self._fleet is not None and not self._fleet.wait(_LOOK_EVERY_S):
+            self._keep_server()
+
+    def _keep_server(self) -> None:
+        """Bring back a server that somebody killed, at its address and with its data: the processes find it by themselves."""
+        if self._server is not None and not self._server.runs:
+            self._note("server", "ended, starts again with the data that it had written")
+            self._server.restart()
+            self._note("server", f"answers at {self.url}")
 
     def leave(self) -> None:
         """Make `wait` return; safe in a signal's reaction."""
