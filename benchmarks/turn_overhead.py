@@ -184,19 +184,24 @@ class Bench:
             took.append((await self.wait_for([key]))[key] - begun)
         return took
 
-    async def flood(self, client: Any, count: int) -> float:
-        """Turns a second when many wait: from the first ring to the last end."""
+    async def flood(self, client: Any, count: int) -> tuple[float, float]:
+        """Turns a second when many wait, from the first ring to the last end, and the workers' CPU seconds for one."""
         keys = [f"manual/flood/{number}" for number in range(count)]
         quiet = type(client)(client.works, TEAM, rings=False)
         for at in range(0, count, 50):
             await asyncio.gather(
                 *(quiet.wake(f"page-{n % HEINZELS}", key=keys[n]) for n in range(at, min(count, at + 50)))
             )
-        begun = time.monotonic()
+        begun, cpu = time.monotonic(), self.cpu_s()
         for _ in range(2):
             await client.wake("page", key=f"manual/ring/{_}")  # rings for everything that is due
         ends = await self.wait_for(keys)
-        return count / (max(ends.values()) - begun)
+        return count / (max(ends.values()) - begun), (self.cpu_s() - cpu) / count
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU that the workers have used so far."""
+        times = [psutil.Process(worker.pid).children(recursive=True)[-1].cpu_times() for worker in self.place.workers]
+        return sum(one.user + one.system for one in times)
 
     async def held(self, client: Any, count: int) -> tuple[float, float]:
         """KiB of one worker that each of its held turns adds, and its MiB when idle."""
@@ -222,7 +227,7 @@ class Bench:
 
 async def measured(fsync: str, given: argparse.Namespace) -> dict[str, list[float]]:
     """Every figure of one durability, over the rounds."""
-    found: dict[str, list[float]] = {name: [] for name in ("plain", "lone", "flood", "memory", "idle")}
+    found: dict[str, list[float]] = {name: [] for name in ("plain", "lone", "flood", "cpu", "memory", "idle")}
     with tempfile.TemporaryDirectory(prefix="heinzelwerk-bench-") as directory:
         bench = Bench(Path(directory), fsync)
         if given.profile:
@@ -241,7 +246,9 @@ async def measured(fsync: str, given: argparse.Namespace) -> dict[str, list[floa
                 found["idle"].append(idle)
                 bench.start()
                 await bench.place.working(runtime, 2)
-                found["flood"].append(await bench.flood(client, given.flood))
+                rate, cpu = await bench.flood(client, given.flood)
+                found["flood"].append(rate)
+                found["cpu"].append(cpu)
         finally:
             for worker in bench.place.workers:
                 worker.stop(10.0 if given.profile else 0.0)
@@ -264,6 +271,7 @@ def report(fsync: str, found: dict[str, list[float]], flood: int) -> str:
             f"  plain agent   p50 {ms(found['plain'], 0.5)}   p95 {ms(found['plain'], 0.95)}   {1 / alone:.1f}/s on one core",
             f"  a turn adds   p50 {ms(added, 0.5)}   p95 {ms(added, 0.95)}   (aim: {10 if fsync == 'always' else 7} ms)",
             f"  turns         {rate:.1f}/s with 2 processes: {rate * alone:.0%} of one plain process (aim: 60 %)",
+            f"  CPU           {found['cpu'][0] * 1e3:.1f} ms of the workers a turn",
             f"  memory        {memory:.0f} KiB a turn beside {idle:.0f} MiB of an idle worker",
         )
     )
