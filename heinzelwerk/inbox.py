@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from heinzelwerk import amending
 from heinzelwerk.effect import EffectRecord, EffectState
 from heinzelwerk.session import POISON_CLAIMS, Overview
 from heinzelwerk.turn import TurnRecord, WaitKind
@@ -61,10 +62,19 @@ def _draft(effect: EffectRecord) -> Item:
         effect.id,
         effect.heinzel,
         effect.turn,
-        f"{effect.action} to {effect.target}",
+        _wanted(effect),
         effect.created_ms,
         effect.expires_ms,
         f"heinzelwerk approve {effect.id}",
+    )
+
+
+def _wanted(effect: EffectRecord) -> str:
+    reason = effect.arguments.get("reason", "")
+    return (
+        f"change {effect.target}: {reason}"
+        if effect.action == amending.ACTION
+        else f"{effect.action} to {effect.target}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heinzelwerk import admission, contract, errors, ids, planning, skilling
+from heinzelwerk import admission, amending, contract, errors, ids, planning, skilling
 from heinzelwerk.contract import Contract, Reading, directory, sets
 from heinzelwerk.contract.diagnostic import Severity
 from heinzelwerk.contract.sets import Installed, SetReport
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("heinzelwerk.loading")
 
-WORKFLOWS = "workflows"
+WORKFLOWS = amending.WORKFLOWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,12 @@ async def load(
         broken=[entry.broken[0] for entry in generation.entries.values() if entry.broken],
     )
     return Loaded(reply, report)
+
+
+async def text_of(team: str, name: str, *, store: Store) -> bytes | None:
+    """The bytes of a contract in the team's newest generation; None where none is loaded under this name."""
+    entry = (await store.entries(team, (name,))).get(name)
+    return await store.text(team, entry.sha256) if entry is not None else None
 
 
 def _entry(reading: Reading, timezone: str) -> ContractEntry:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heinzelwerk import errors, ids, text
+from heinzelwerk import amending, errors, ids, text
 from heinzelwerk.commit import Body
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, approval_digest, effect_key
 from heinzelwerk.ending import Proposal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEEP_DRAFT = "draft.keep"
 """The effect of a draft whose contract publishes nothing: approving makes it the approved version, nothing is placed."""
 KEEP_LESSON = "lesson.keep"
-AMEND = "contract.amend"
+AMEND = amending.ACTION
 INTERNAL = (KEEP_DRAFT, KEEP_LESSON, AMEND)
 
 
@@ -130,9 +130,11 @@ async def ask_again(records: Iterable[EffectRecord], works: Works) -> Planned:
 async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, attended: bool = False) -> Planned:
     ask = await _unused(turn, ask, works)
     publisher = works.publishers.get(ask.action)
-    problem, target, view = "", "", None
+    problem, target, view = _broken_amendment(ask), "", None
     try:
-        if publisher is None:
+        if problem:
+            target = f"contract:{ask.arguments['contract']}"
+        elif publisher is None:
             problem = f"no publisher {ask.action} is set up here; known: {', '.join(sorted(works.publishers))}"
         else:
             target = publisher.target(ask.arguments)
@@ -176,6 +178,12 @@ async def _plan_one(turn: TurnRecord, ask: Ask, contract: str, works: Works, *, 
         key=record.key,
     )
     return Planned((record,), (Body(turn.number, f"effect/{record.id}", ask.words.encode()),), (note,))
+
+
+def _broken_amendment(ask: Ask) -> str:
+    """What is wrong with a proposed contract text; nobody should be asked to approve one that could not act."""
+    wrong = amending.fault(ask.words, name=ask.arguments["contract"]) if ask.action == AMEND else ""
+    return f"the proposed contract has an error in {wrong}" if wrong else ""
 
 
 async def _unused(turn: TurnRecord, ask: Ask, works: Works) -> Ask:

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from celery import Celery
 import heinzelwerk
 from config import sources
 from config.settings import LONGEST_TURN_S, Settings
+from heinzelwerk import loading
 from heinzelwerk.capability import registry as capabilities
 from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.ports import Capability, Clock, Ids, Keeper, Publisher, Runner, Store, Works
 from heinzelwerk.publisher import keeping
 from heinzelwerk.publisher import registry as publishers
+from heinzelwerk.publisher.contracts import ContractFiles
 from heinzelwerk.store.client import RedisStore, Renewer
 from tasks import asked
 from workers import app as celery_app
@@ -163,16 +166,17 @@ def build(
         documents=settings.documents.directory,
         plugins=settings.adapters.capabilities,
     )
+    store = RedisStore(url, options)
     parts = Parts(
         settings=settings,
-        store=RedisStore(url, options),
+        store=store,
         bell=ring,
         keeper=keeper or IdleKeeper(),
         clock=clock,
         ids=ids,
         engine_room=EngineRoom(settings, capabilities=found, clock=clock, ids=ids, factories=factories),
         capabilities=found,
-        publishers=_kept()
+        publishers=_kept(settings, store)
         | publishers.build(documents=settings.documents.directory, plugins=settings.adapters.publishers),
         runners=handoffs.runners(settings, clock, ids) if profile in HANDOFF_PROFILES else {},
         wrap=wrap or (lambda works: works),
@@ -183,9 +187,11 @@ def build(
     return runtime
 
 
-def _kept() -> dict[str, Publisher]:
-    """The publishers whose target is our own store: drafts that are placed nowhere, lessons."""
-    return {one.action: one for one in (keeping.draft(), keeping.lesson(), keeping.amendment())}
+def _kept(settings: Settings, store: Store) -> dict[str, Publisher]:
+    """The publishers that every deployment has: drafts that are placed nowhere, lessons, changes of contracts."""
+    amendments = ContractFiles(translation.directories(settings), partial(loading.text_of, store=store))
+    kept: tuple[Publisher, ...] = (keeping.draft(), keeping.lesson(), amendments)
+    return {one.action: one for one in kept}
 
 
 def version() -> str:

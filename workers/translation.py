@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from config.settings import RunnerSettings as RunnerTable
@@ -38,6 +39,12 @@ def _least(*amounts: Decimal | None) -> int | None:
 def zone(settings: Settings, team: str | None) -> ZoneInfo:
     """The time zone of a team's schedules; UTC for a team without a table."""
     return ZoneInfo(settings.teams.get(team or "", Team()).timezone)
+
+
+def directories(settings: Settings) -> dict[str, Path]:
+    """The teams whose repository is a directory of the operator's: there an approved amendment is written."""
+    tables = settings.teams.items()
+    return {name: Path(table.source) for name, table in tables if table.source and not table.source_is_remote}
 
 
 def policy(settings: Settings, team: str | None) -> Policy:

@@ -15,7 +15,7 @@ from pydantic_ai.run import AgentRun
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
-from heinzelwerk import errors, text
+from heinzelwerk import amending, errors, text
 from heinzelwerk.ending import Ending, Failed, Finished, OverBudget, Overdue, Parked, Proposal, Stopped, Tail
 from heinzelwerk.engine import context, jobs, lending, messages, start, steps, tools
 from heinzelwerk.engine.checkpoint import Checkpoint
@@ -279,6 +279,10 @@ async def _fits(ctx: RunContext[TurnDeps], output: Any) -> Any:
     fault = faults(output, version=opening.version, outputs=contract.outputs, done_when=contract.done_when)
     if fault is not None:
         raise ModelRetry(fault)
+    if output.amendment is not None:
+        wrong = amending.fault(text.clean_text(output.amendment.text), name=contract.name)
+        if wrong:
+            raise ModelRetry(f"the amendment's text is no valid contract file: {wrong}")
     return output
 
 

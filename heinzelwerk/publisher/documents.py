@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import os
-import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from heinzelwerk import folder, ids
-from heinzelwerk.errors import (
-    FileError,
-    FileMissing,
-    FileUnsafe,
-    Refused,
-    TargetConflict,
-    TargetMissing,
-    TargetUnavailable,
-    TargetUnknown,
-)
+from heinzelwerk.errors import Refused, TargetMissing, TargetUnavailable
 from heinzelwerk.ports import Placement, TargetView
-from heinzelwerk.publisher import section
+from heinzelwerk.publisher import replacing, section
+from heinzelwerk.publisher.replacing import Replacing
 from heinzelwerk.publisher.section import Where
 
 LOCK_NAME = ".heinzelwerk.lock"
 
-_TRIES = 3
-_POLL_S = 0.02
-_SHARE_OF_TIME = 0.9
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,8 +58,7 @@ class DocumentSections:
 
         Placing under the same key again changes nothing, also where the text was edited since.
         """
-        # The caller stops waiting at `deadline_s`; ending before that gives it an answer instead of a doubt.
-        deadline = self._monotonic() + deadline_s * _SHARE_OF_TIME
+        deadline = self._monotonic() + deadline_s * replacing.SHARE_OF_TIME
         try:
             at = section.where(placement.arguments)
         except Refused as error:
@@ -83,146 +66,25 @@ class DocumentSections:
         return await asyncio.to_thread(self._place, at, placement, deadline)
 
     def _view(self, at: Where) -> TargetView:
-        with _as_target_errors(), folder.entered(self._directory, at.ref, folder.parts(at.ref)) as here:
-            found = _plain_file(here, at)
+        with replacing.as_target_errors(), folder.entered(self._directory, at.ref, folder.parts(at.ref)) as here:
+            found = self._replacing(here, at, deadline=0.0).read()
             return section.view(folder.decoded(found.data, at.ref), at, revision=ids.digest(found.data))
 
     def _place(self, at: Where, placement: Placement, deadline: float) -> str:
-        with (
-            _as_target_errors(),
-            folder.entered(self._directory, at.ref, folder.parts(at.ref)) as here,
-            self._locked(at, deadline),
-        ):
-            for _ in range(_TRIES):
-                found = _plain_file(here, at)
-                after = section.place(folder.decoded(found.data, at.ref), at, placement).encode("utf-8")
-                if after == found.data or self._swapped(here, at, found, after, deadline):
-                    return ids.digest(after)
+        with replacing.as_target_errors(), folder.entered(self._directory, at.ref, folder.parts(at.ref)) as here:
+            attempt = self._replacing(here, at, deadline)
+            path = self._directory / LOCK_NAME
+            with replacing.unchanged(path):
+                lock = os.open(path, _LOCK, 0o666)
+            with attempt.locked(lock, "another writer held the documents directory"):
+                for _ in range(replacing.TRIES):
+                    found = attempt.read()
+                    after = section.place(folder.decoded(found.data, at.ref), at, placement).encode("utf-8")
+                    if after == found.data or attempt.swapped(found, after):
+                        return ids.digest(after)
         raise TargetUnavailable(
-            f"{at.ref} was changed by others {_TRIES} times while {at.marker} was written: try later"
+            f"{at.ref} was changed by others {replacing.TRIES} times while {at.marker} was written: try later"
         )
 
-    @contextmanager
-    def _locked(self, at: Where, deadline: float) -> Iterator[None]:
-        path = self._directory / LOCK_NAME
-        with _unchanged(path):
-            lock = os.open(path, _LOCK, 0o666)
-        try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    self._check_time(at, deadline, "another writer held the documents directory")
-                    time.sleep(_POLL_S)
-                except OSError as error:
-                    raise TargetUnavailable(
-                        f"{path} cannot be locked ({error.strerror}): use a local directory"
-                    ) from error
-            yield
-        finally:
-            os.close(lock)
-
-    def _check_time(self, at: Where, deadline: float, why: str) -> None:
-        if self._monotonic() >= deadline:
-            raise TargetUnavailable(f"{at} was not written: its time was up, {why}; nothing was changed")
-
-    def _swapped(self, here: int, at: Where, found: folder.Found, after: bytes, deadline: float) -> bool:
-        """Put the new document in the old one's place, whole or not at all; False where the old one has changed."""
-        name = folder.parts(at.ref)[-1]
-        # The lock makes a fixed name safe; what a killed attempt left behind is simply replaced.
-        draft = f".heinzelwerk-{ids.digest(name)[:16]}.new"
-        try:
-            with _unchanged(at.ref):
-                _remove(here, draft)
-                _write(here, draft, after, found.status)
-            now = folder.read(here, at.ref, name)
-            if now.data != found.data or not os.path.samestat(now.status, found.status):
-                return False
-            self._check_time(at, deadline, "writing took too long")
-            _rename(here, draft, name, at.ref)
-        finally:
-            try:
-                _remove(here, draft)
-            except OSError:
-                pass  # the next attempt removes it; the error that led here is the one to report
-        try:
-            os.fsync(here)
-        except OSError as error:
-            raise TargetUnknown(f"{at.ref} was replaced, but the disk did not confirm it ({error.strerror})") from error
-        return True
-
-
-def _plain_file(here: int, at: Where) -> folder.Found:
-    """Read the document; FileUnsafe for one that replacing would part from its other names."""
-    name = folder.parts(at.ref)[-1]
-    found = folder.read(here, at.ref, name)
-    if found.status.st_nlink > 1:
-        raise FileUnsafe(f"{at.ref} has {found.status.st_nlink} names (hard links): replacing it would part them")
-    return found
-
-
-def _write(here: int, name: str, data: bytes, like: os.stat_result) -> None:
-    """Write a new file with the old one's mode and owner, down to the disk."""
-    if not like.st_mode & 0o222:
-        raise OSError(errno.EACCES, "the document is marked read-only")
-    opened = os.open(name, _NEW, 0o600, dir_fd=here)
-    try:
-        mine = os.fstat(opened)
-        if (mine.st_uid, mine.st_gid) != (like.st_uid, like.st_gid):
-            os.fchown(opened, like.st_uid, like.st_gid)
-        os.fchmod(opened, stat.S_IMODE(like.st_mode))
-        left = memoryview(data)
-        while left:
-            left = left[os.write(opened, left) :]
-        os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-def _rename(here: int, draft: str, name: str, ref: str) -> None:
-    try:
-        os.rename(draft, name, src_dir_fd=here, dst_dir_fd=here)
-    except OSError as error:
-        # These are decided before anything moves; after any other error a network file system may have moved it.
-        if error.errno in (
-            errno.EACCES,
-            errno.EPERM,
-            errno.EROFS,
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EBUSY,
-            errno.ENOENT,
-        ):
-            raise TargetUnavailable(f"{ref} could not be replaced ({error.strerror}); nothing was changed") from error
-        raise TargetUnknown(f"nobody can say whether {ref} was replaced ({error.strerror})") from error
-
-
-def _remove(here: int, name: str) -> None:
-    try:
-        os.unlink(name, dir_fd=here)
-    except FileNotFoundError:
-        pass  # the usual case: nothing was left behind
-
-
-@contextmanager
-def _unchanged(what: str | Path) -> Iterator[None]:
-    """Steps before the document is touched: whatever the system refuses here, nothing has changed."""
-    try:
-        yield
-    except OSError as error:
-        raise TargetUnavailable(
-            f"{what} cannot be written ({error.strerror}): nothing was changed; check free space, permissions and owner"
-        ) from error
-
-
-@contextmanager
-def _as_target_errors() -> Iterator[None]:
-    try:
-        yield
-    except FileMissing as error:
-        raise TargetMissing(str(error)) from error
-    except FileUnsafe as error:
-        raise TargetConflict(str(error)) from error
-    except FileError as error:
-        raise TargetUnavailable(str(error)) from error
+    def _replacing(self, here: int, at: Where, deadline: float) -> Replacing:
+        return Replacing(here, folder.parts(at.ref)[-1], at.ref, str(at), deadline, self._monotonic)

@@ -21,7 +21,7 @@ class Keeping:
 
     def target(self, arguments: Mapping[str, str]) -> str:
         """One target per kept thing, so that two of them never stand in each other's way."""
-        name = arguments.get("sha256") or arguments.get("contract")
+        name = arguments.get("sha256")
         return f"{self._what}:{name}" if name else self._what
 
     async def view(self, arguments: Mapping[str, str]) -> TargetView:
@@ -41,8 +41,3 @@ def draft() -> Keeping:
 def lesson() -> Keeping:
     """`lesson.keep`: approving offers the lesson to every later turn of the session."""
     return Keeping("lesson.keep", "lesson")
-
-
-def amendment() -> Keeping:
-    """`contract.amend`: approving records that a person wants the change; editing the file stays theirs."""
-    return Keeping("contract.amend", "contract")

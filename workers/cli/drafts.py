@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from heinzelwerk import errors
+from heinzelwerk import amending, errors
 from heinzelwerk.client import Client
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply
 from workers.cli import options
@@ -52,7 +52,8 @@ async def drafts_command(shell: Shell, client: Client, *, draft: str | None, lim
     if text is None:
         shell.screen.result(ink("its text has expired; the spine still says what happened", "yellow"))
     else:
-        shell.screen.result("", text)
+        if effect.action != amending.ACTION or before is None or not effect.undecided:
+            shell.screen.result("", text)
         if before is not None and effect.undecided:
             shell.screen.result("", decisions.change(effect, before, text))
             shell.screen.note(decisions.next_steps(effect))
@@ -72,12 +73,21 @@ async def approve_command(
 ) -> int:
     """Approve a draft; code then places it, once."""
     text = _edited(edit) if edit else None
+    record = await client.effect(draft)
+    before = await client.before(record) if record.action == amending.ACTION else None
     reply = await client.approve(draft, by=by, text=text)
+    patch = ""
+    if before is not None:
+        patch = amending.patch(before, text or await client.text(record) or "", name=record.heinzel)
+        if not wait and reply.moved is Moved.DONE:
+            return _amended(shell, reply, patch, as_json=as_json)
     if not wait or reply.moved is not Moved.DONE or reply.record is None:
         return _decided(shell, reply, Decision.APPROVED, as_json=as_json)
     shell.screen.note(decisions.decided(reply.record, Decision.APPROVED))
     async with shell.patience(f"waiting for {reply.record.id} to be placed"):
         placed = await client.placed(reply.record.id)
+    if patch and placed.state is EffectState.COMPLETED:
+        return _amended(shell, MoveReply(Moved.DONE, placed), patch, as_json=as_json)
     if as_json:
         shell.screen.data(_as_data(MoveReply(Moved.DONE, placed)))
     else:
@@ -145,6 +155,23 @@ def _decided(shell: Shell, reply: MoveReply, decision: Decision, *, as_json: boo
     else:
         shell.screen.problem(decisions.refusal(reply), fix="`heinzelwerk inbox` lists what still waits")
     return 0 if done else 1
+
+
+def _amended(shell: Shell, reply: MoveReply, patch: str, *, as_json: bool) -> int:
+    """An approved change of a contract: a worker writes its file, or the patch is all that stdout gets."""
+    record = reply.record
+    assert record is not None  # noqa: S101 - what was done has a record
+    from workers import translation  # settings are read by those alone who need them
+
+    written = record.team in translation.directories(shell.settings)
+    if as_json:
+        shell.screen.data({**_as_data(reply), "patch": patch})
+    elif written:
+        shell.screen.result(decisions.amended(record, written=True))
+    else:
+        shell.screen.note(decisions.amended(record, written=False))
+        shell.screen.raw(patch)
+    return 0
 
 
 def _as_data(reply: MoveReply) -> dict[str, str | EffectRecord | None]:

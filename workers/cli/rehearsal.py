@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from config.settings import Settings
@@ -29,9 +30,10 @@ from heinzelwerk.contract import Contract
 from heinzelwerk.ids import SessionId
 from heinzelwerk.loading import Repository
 from heinzelwerk.opening import Opening
-from heinzelwerk.ports import Works
+from heinzelwerk.ports import Publisher, Works
 from heinzelwerk.publisher import keeping
 from heinzelwerk.publisher import registry as publishers
+from heinzelwerk.publisher.contracts import ContractFiles
 from heinzelwerk.session import Due
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.turn import Pins, TurnRecord, TurnState
@@ -97,9 +99,15 @@ def assemble(settings: Settings, *, model: str | None = None) -> Works:
     )
     policy = replace(translation.policy(settings, None), unattended=frozenset())
     room = EngineRoom(settings, capabilities=adapters, clock=clock, ids=ids, factories=None)
-    kept = {one.action: one for one in (keeping.draft(), keeping.lesson(), keeping.amendment())}
+    store = MemoryStore(lambda: int(clock.now().timestamp() * 1000), translation.store_options(settings))
+    own: tuple[Publisher, ...] = (
+        keeping.draft(),
+        keeping.lesson(),
+        ContractFiles({}, partial(loading.text_of, store=store)),  # nothing is written: a trial changes no file
+    )
+    kept = {one.action: one for one in own}
     return Works(
-        store=MemoryStore(lambda: int(clock.now().timestamp() * 1000), translation.store_options(settings)),
+        store=store,
         bell=_SilentBell(),
         keeper=IdleKeeper(),
         engine=EngineAtFirstUse(room, policy),

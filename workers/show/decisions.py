@@ -6,6 +6,7 @@ from datetime import tzinfo
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from heinzelwerk import amending
 from heinzelwerk import inbox as waiting
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply
 from workers.show import diffs, figures
@@ -78,6 +79,8 @@ def facts(effect: EffectRecord, *, zone: tzinfo) -> Text:
         text.append_text(ink(f" by {effect.decided_by} at {figures.instant(effect.decided_ms, zone)}"))
     if effect.edited:
         text.append_text(ink(", edited while approving"))
+    if effect.action == amending.ACTION:
+        text.append_text(ink(f"\n  why      {line(effect.arguments.get('reason', ''))}"))
     for word in filter(None, (effect.reason, effect.seen)):
         text.append_text(ink(f"\n  note     {line(word)}"))
     return text
@@ -103,6 +106,23 @@ def decided(effect: EffectRecord, decision: Decision) -> Text:
     return Text.assemble(
         ink(f"{effect.id} approved by {effect.decided_by}{edited}: a worker places it in {effect.target}.\n"),
         ink(f"Next: heinzelwerk drafts {effect.id}\n      says when it is there.", "dim"),
+    )
+
+
+def amended(effect: EffectRecord, *, written: bool) -> Text:
+    """What approving a change of a contract led to: its file is written, or people apply the patch that follows."""
+    file = amending.place(effect.heinzel)
+    if written:
+        return Text.assemble(
+            ink(f"{effect.id} approved by {effect.decided_by}: a worker writes {file} in the team's repository.\n"),
+            ink(
+                "Next: heinzelwerk load\n      makes it act; the upkeep does so by itself where [teams] reload is set.",
+                "dim",
+            ),
+        )
+    return ink(
+        f"{effect.id} approved by {effect.decided_by}. No directory of team {effect.team} is written here: "
+        f"apply this patch in its repository (`git apply`), then load."
     )
 
 
