@@ -19,7 +19,7 @@ from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import TEAM, HandClock, House
 from tests.unit.wakes import world
-from workers import receiver, root, signatures
+from workers import profiles, receiver, root, signatures
 from workers.receiver import Receiver
 from workers.signatures import Sender
 
@@ -292,3 +292,11 @@ async def test_what_cannot_be_a_key_is_refused_in_a_sentence(home: House, source
     with pytest.raises(errors.Refused, match="printable ASCII"):
         await announcing.announce(Client(home.works, TEAM), "push", ["page"], source=source, delivery=delivery)
     assert await stored(home) == {}
+
+
+def test_up_runs_the_receiver_where_a_source_is_set_up() -> None:
+    """Nobody who posts nothing gets a port opened."""
+    for sources, there in (({}, False), (SOURCES, True)):
+        settings = Settings(events=Events.model_validate({"sources": sources}))
+        names = [program.name for program in profiles.fleet(settings, config=None, environment={})]
+        assert ("receive" in names) == there
