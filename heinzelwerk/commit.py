@@ -101,7 +101,9 @@ class Commit:
     settle: tuple[Settlement, ...] = ()
     effects: tuple[EffectRecord, ...] = ()
     jobs: tuple[JobRecord, ...] = ()
-    job_caps: Caps = field(default_factory=Caps)  # of the day, for the money of these jobs, which is put aside with them
+    job_caps: Caps = field(
+        default_factory=Caps
+    )  # of the day, for the money of these jobs, which is put aside with them
     drafts: tuple[NewDraft, ...] = ()
     memo: dict[str, str] = field(default_factory=dict)  # small facts of the session: last success, quarantine, ...
     wakes: tuple[Wake, ...] = ()  # downstream contracts of the same team
