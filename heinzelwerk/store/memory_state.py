@@ -195,6 +195,9 @@ def accept(team: TeamState, wake: Wake, nonce: str, now: int, options: StoreOpti
         return Acceptance(Disposition.REFUSED, rules.BROKEN)
     session = team.sessions.setdefault(wake.heinzel, SessionState())
     running = steerable(session, wake)
+    if len(session.mail if wake.when_busy is WhenBusy.STEER else session.inbox) >= options.inbox_cap:
+        count(team, "wakes_refused")
+        return Acceptance(Disposition.REFUSED, rules.INBOX_FULL)
     if running is not None:
         session.mail.append(rules.steer_of(wake, running.number))
         team.seen[seen_key(wake)] = Seen(nonce, running.number, "steered", now + options.seen_ttl_ms)

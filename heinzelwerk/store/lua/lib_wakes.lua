@@ -42,7 +42,7 @@ function accept(id, heinzel, steers, document, nonce)
     return { 'duplicate', '', turn }
   end
   local reason = why_not(heinzel)
-  if not reason and not steers and call('LLEN', of(heinzel) .. ':inbox') >= O.inbox_cap then reason = 'inbox_full' end
+  if not reason and call('LLEN', of(heinzel) .. (steers and ':mail' or ':inbox')) >= O.inbox_cap then reason = 'inbox_full' end
   if reason then
     count('wakes_refused')
     return { 'refused', reason, '' }
