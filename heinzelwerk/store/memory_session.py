@@ -24,7 +24,8 @@ def claim(team: TeamState, session_id: SessionId, nonce: str, now: int, options:
             return _snapshot(team, session_id, session, session.dead - 1, now)
         ms.count(team, "doorbells_held")
         return NotClaimed("held")
-    if session is None or not _anything_due(session, now):
+    revoked = team.generation is None or heinzel not in team.generation.entries
+    if session is None or not _anything_due(session, now, revoked=revoked):
         ms.count(team, "doorbells_idle")
         _settle_due(team, heinzel, session)
         return NotClaimed("nothing_due")
@@ -43,10 +44,11 @@ def claim(team: TeamState, session_id: SessionId, nonce: str, now: int, options:
     return _snapshot(team, session_id, session, session.dead - 1, now)
 
 
-def _anything_due(session: SessionState, now: int) -> bool:
+def _anything_due(session: SessionState, now: int, *, revoked: bool) -> bool:
     if session.mail or session.inbox:
         return True
-    return any(turn.ready or (turn.next_deadline_ms or now + 1) <= now for turn in session.open_turns())
+    # What a revoked contract's turns wait for is waited for no more.
+    return any(revoked or turn.ready or (turn.next_deadline_ms or now + 1) <= now for turn in session.open_turns())
 
 
 def _settle_due(team: TeamState, heinzel: str, session: SessionState | None) -> None:

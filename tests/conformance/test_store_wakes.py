@@ -10,8 +10,9 @@ from heinzelwerk.commit import After
 from heinzelwerk.generation import Generation
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import NotClaimed
+from heinzelwerk.turn import WaitKind
 from heinzelwerk.wake import Acceptance, Disposition, WhenBusy
-from tests.support.store_world import TEAM, WEEKLY, World, contract, wake_of
+from tests.support.store_world import TEAM, WEEKLY, World, contract, item_of, wake_of
 
 
 async def test_a_key_is_accepted_once(world: World) -> None:
@@ -141,7 +142,8 @@ async def test_the_skills_of_the_newest_generation(world: World) -> None:
 async def test_a_revoked_contract_is_looked_at_and_refuses_wakes(world: World) -> None:
     """What is missing in a generation wakes no more; what it had open is due now, so that it can be ended."""
     holder = await world.running()
-    await world.store.release(WEEKLY, holder.token, handed_back=False, due_ms=None, holds_session=True)
+    later = await world.store.now_ms() + 60_000
+    await holder.waits(item_of("question-1", WaitKind.QUESTION, later))
     assert await world.store.due(TEAM) == ()
     await world.load("other")
     assert [entry.name for entry in await world.store.due(TEAM)] == ["weekly"]
@@ -267,3 +269,18 @@ async def test_ring_limit_and_teams_apart(world: World) -> None:
     assert len(first) == 2
     assert len({entry.name for entry in (*first, *await world.store.ring(TEAM, limit=2))}) == 3
     assert [entry.team for entry in await world.store.ring("other")] == ["other"]
+
+
+async def test_messages_to_a_running_turn_have_a_cap_too(worlds) -> None:
+    """A flood of chat messages while a turn is stuck is refused like any other flood, and nothing of it is remembered."""
+    world: World = await worlds(inbox_cap=3)
+    await world.running("asked/web/1", conversation="c")
+    replies = [
+        await world.store.accept(
+            wake_of(f"asked/web/{n}", when_busy=WhenBusy.STEER, conversation="c", text="?"), nonce=world.nonce()
+        )
+        for n in range(2, 7)
+    ]
+    assert [reply.disposition for reply in replies] == [Disposition.ACCEPTED] * 3 + [Disposition.REFUSED] * 2
+    assert "inbox is full" in replies[-1].reason
+    assert len(await world.store.unread_mail(WEEKLY)) == 3

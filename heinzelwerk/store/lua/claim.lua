@@ -11,7 +11,10 @@ local counter, dead = tonumber(known[1] or '0'), tonumber(known[2] or '0')
 local function nothing_due()
   if call('EXISTS', key .. ':mail', key .. ':inbox') > 0 then return false end
   local next_ms
-  for _, number in ipairs(open_turns(heinzel)) do
+  local open = open_turns(heinzel)
+  -- What a revoked contract's turns wait for is waited for no more.
+  if #open > 0 and call('HEXISTS', B .. 'contracts', heinzel) == 0 then return false end
+  for _, number in ipairs(open) do
     local turn = turn_of(heinzel, number)
     if turn and (turn.ready or (turn.next_ms and turn.next_ms <= NOW)) then return false end
     if turn and turn.next_ms then next_ms = math.min(next_ms or turn.next_ms, turn.next_ms) end

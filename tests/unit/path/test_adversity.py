@@ -226,3 +226,13 @@ async def test_a_key_that_is_used_again_after_its_retention_offers_its_draft() -
     assert (await advance(PAGE, home.works)).did == "nothing_due"
     (second,) = await home.store.effects(house.TEAM, undecided=True)
     assert (second.turn, second.ask) == (2, 2)
+
+
+async def test_a_turn_that_only_waits_is_cancelled_when_its_contract_goes() -> None:
+    """Nobody answers a question of a contract that is gone: the load makes the session due, and its claim ends the turn."""
+    home = await opened(ask)
+    await home.wake()
+    await advance(PAGE, home.works)
+    await home.load()
+    await advance(PAGE, home.works)
+    assert await ends(home) == [("core/page/1", "cancelled")]
