@@ -8,6 +8,8 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from heinzelwerk.runner.attempt import House
 from heinzelwerk.sandbox.choose import ORDER, choose_backend
 from heinzelwerk.sandbox.spec import Backend, BackendName, Refusal
@@ -56,6 +58,21 @@ def cli_cache() -> Path:
         return Path(named)
     base = "/var/cache" if os.geteuid() == 0 else os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     return Path(base) / "heinzelwerk" / "clis"
+
+
+REQUIRED = "HEINZELWERK_REQUIRE_CLIS"
+"""Set where a missing CLI is a failure: the CI installs them."""
+
+
+def need_cli(name: str, package: str, program: str) -> Path:
+    """The start file of a CLI; its test is skipped by name where it is not installed, or fails where it must be."""
+    found = installed(package, program)
+    if found is None:
+        words = f"{name} is not installed: run `make clis`"
+        if os.environ.get(REQUIRED):
+            pytest.fail(words)
+        pytest.skip(words)
+    return found
 
 
 def installed(package: str, program: str) -> Path | None:

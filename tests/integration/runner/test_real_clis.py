@@ -26,7 +26,7 @@ from heinzelwerk.runner.metering import ModelAccess
 from heinzelwerk.runner.registry import adapter_for, runner_for
 from heinzelwerk.sandbox.spec import Refusal
 from tests.support.fake_model import HANG, Answer, FakeModel, calls, fails, fake_model, says
-from tests.support.handoff_house import installed, real_house
+from tests.support.handoff_house import installed, need_cli, real_house
 
 pytestmark = [pytest.mark.needs_cli]
 
@@ -79,8 +79,7 @@ CLIS = {
 @pytest.fixture(params=CLIS)
 def cli(request: pytest.FixtureRequest) -> Cli:
     found: Cli = CLIS[request.param]
-    if installed(found.package, found.program) is None:
-        pytest.skip(f"{found.name} is not installed: run `make clis`")
+    need_cli(found.name, found.package, found.program)
     return found
 
 
