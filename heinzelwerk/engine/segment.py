@@ -20,7 +20,7 @@ from heinzelwerk.budget import Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, Call, CommitReply, CommitState, History
 from heinzelwerk.effect import EffectState
-from heinzelwerk.ending import OverBudget, Tail
+from heinzelwerk.ending import HandedBack, OverBudget, Tail
 from heinzelwerk.engine import context, messages, steps
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.purse import Asked, Charge, Purse
@@ -237,7 +237,10 @@ class Segment:
         if not self.mail_waits:
             return words
         self.mail_waits = False
-        taken = self._front(await self.claim.fetch_mail())
+        box = await self.claim.fetch_mail()
+        taken = self._front(box)
+        if not words and self._held_up(box[len(taken) :]):
+            raise Leave(HandedBack)
         if not taken:
             return words
         steers = [mail for mail in taken if mail.kind is MailKind.STEER]
@@ -268,6 +271,16 @@ class Segment:
                 break
             taken.append(mail)
         return taken
+
+    def _held_up(self, rest: Sequence[Mail]) -> bool:
+        """Whether words for this turn stand behind what only a claim can take: then the session is claimed anew at once.
+
+        A stop of this turn holds nothing up: it is on its way as an interrupt.
+        """
+        number = self.turn.number
+        if not rest or (rest[0].kind is MailKind.STOP and rest[0].turn in (None, number)):
+            return False
+        return any(mail.kind is MailKind.STEER and mail.turn == number for mail in rest)
 
     # -- writing -----------------------------------------------------------------------------------------------
 

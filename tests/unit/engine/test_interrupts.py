@@ -223,6 +223,38 @@ async def test_other_mail_does_not_hold_a_message_up() -> None:
     assert heard.index("point 1") < heard.index("point 2")
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "completed"}),
+        Mail(id="j1", kind=MailKind.JOB_ENDED, turn=1, data={"job": "x", "cost_micros": 7}),
+        Mail(id="s0", kind=MailKind.STOP, turn=9),
+    ],
+    ids=["an effect that completed", "a handoff's end", "a stop of another turn"],
+)
+async def test_what_only_a_claim_can_take_holds_no_message_up(first: Mail) -> None:
+    """Behind a lesson that was accepted, a job's cost or another turn's mail the session is claimed anew: the words reach
+    the next request, the mail in front acts, and no request is made twice."""
+    box: list[Desk] = []
+
+    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        for mail in (first, steer(1)):
+            await box[0].store.post(SESSION, mail)
+        answer = calls("read_one")(heard, info)
+        assert isinstance(answer, ModelResponse)
+        return answer
+
+    box.append(await desk(posting, calls("read_two"), outcome()))
+    found = box[0]
+    ended = await found.finish()
+    assert ended.state is TurnState.COMPLETED
+    assert found.model.heard(1).count("Think of point 1.") == 1
+    assert found.model.heard(2).count("Think of point 1.") == 1
+    assert len(found.model.requests) == 3
+    assert await found.store.unread_mail(SESSION) == ()
+    assert len(await found.events("turn.steered")) == 1
+
+
 async def test_a_message_behind_open_calls_waits_for_their_results() -> None:
     """A turn that died with open calls hears a message that came meanwhile after their results, once."""
     found = await desk(calls("read_one", "read_two"), outcome())
