@@ -89,10 +89,18 @@ async def _fill(due: Due, entry: ContractEntry | None, now_ms: int, works: Works
         log.error("schedule not read", team=due.team, session=f"{due.team}/{due.name}", reason=str(error))
         return 0
     wakes, next_ms = _slots(schedule, due, now_ms)
-    filled = await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=next_ms, wakes=wakes)
-    if filled:
-        log.info("slots filled", team=due.team, session=f"{due.team}/{due.name}", slots=len(wakes), next_ms=next_ms)
-    return len(wakes) if filled else 0
+    while not await works.store.fill_slot(due.team, due.name, expected_ms=due.due_ms, next_ms=next_ms, wakes=wakes):
+        half = len(wakes) // 2
+        if not half:
+            return 0  # the queue is full, or another sweep was here
+        # More than fits into what is free of the queue: a part of it may.
+        wakes, next_ms = wakes[:half], _ms(wakes[half])
+    log.info("slots filled", team=due.team, session=f"{due.team}/{due.name}", slots=len(wakes), next_ms=next_ms)
+    return len(wakes)
+
+
+def _ms(wake: Wake) -> int | None:
+    return int(wake.slot.timestamp() * 1000) if wake.slot else None
 
 
 def _slots(schedule: Schedule, due: Due, now_ms: int) -> tuple[Sequence[Wake], int | None]:
