@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import redis
@@ -189,15 +190,31 @@ def test_a_service_that_is_gone_is_unhealthy(machine: Machine) -> None:
     assert "no worker solo on" in machine.health("solo").stderr
 
 
+def types(machine: Machine, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of ours, as in the container of the upkeep worker."""
+    return subprocess.run(
+        machine.words(list(words)), env=machine.variables("upkeep"), capture_output=True, text=True, check=False
+    )
+
+
 def test_a_wake_goes_through(machine: Machine) -> None:
     """Over these very processes: load by upkeep, a wake, a draft that waits in the inbox."""
-
-    def types(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            machine.words(list(words)), env=machine.variables("upkeep"), capture_output=True, text=True, check=False
-        )
-
-    wait_for(lambda: "changelog" in types("list").stdout, "upkeep to load the team's contracts")
-    woken = types("wake", "changelog", "--wait", "--json")
+    wait_for(lambda: "changelog" in types(machine, "list").stdout, "upkeep to load the team's contracts")
+    woken = types(machine, "wake", "changelog", "--wait", "--json")
     assert woken.returncode == 0, woken.stderr
-    assert json.loads(types("inbox", "--json").stdout)
+    assert json.loads(types(machine, "inbox", "--json").stdout)
+
+
+def test_flower_asks_for_its_login_and_shows_ids_alone(machine: Machine) -> None:
+    """Without the login nothing is shown; with it, tasks by name with team and Heinzelmännchen, and no secret and no word."""
+    address = f"http://127.0.0.1:{machine.flower_port}"
+    user, _, password = (machine.secrets / "flower_login").read_text().strip().partition(":")
+    wait_for(lambda: machine.health("flower").returncode == 0, "flower to answer")
+    types(machine, "wake", "changelog", "--text", "The merger is on Friday.")
+    with httpx.Client(base_url=address, auth=(user, password), timeout=30) as flower:
+        assert httpx.get(f"{address}/api/tasks").status_code == 401
+        wait_for(lambda: "heinzelwerk.turn" in flower.get("/api/tasks").text, "flower to see a turn")
+        shown = flower.get("/api/tasks").text + flower.get("/workers?json=1").text
+    assert "session=docs/changelog" in shown
+    assert "merger" not in shown
+    assert not [path.name for path in machine.secrets.iterdir() if path.read_text().split()[-1] in shown]
