@@ -191,6 +191,20 @@ def workers(beats: Mapping[str, Mapping[str, str]], *, here: str, now_ms: int) -
     return [Finding(Level.OK, "workers", f"{len(beats)} alive: {', '.join(profiles)}"), *found]
 
 
+def handoff_workers(beats: Mapping[str, Mapping[str, str]]) -> list[Finding]:
+    """Where coding agents are set up: somebody must start them."""
+    if any(facts.get("profile") in ("handoffs", "all") for facts in beats.values()):
+        return []
+    return [
+        Finding(
+            Level.WARN,
+            "workers",
+            "no handoff worker is alive: turns that hand work over wait, and go on without it at their deadline",
+            "`heinzelwerk worker handoffs`",
+        )
+    ]
+
+
 def _skew(facts: Mapping[str, str], now_ms: int) -> int:
     """How far a worker's clock is from the server's, as far as a beat that may be some seconds old can tell."""
     try:

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import heinzelwerk
-from heinzelwerk import errors, planning
+from heinzelwerk import errors, handoff, planning
 from heinzelwerk.client import Client
 from heinzelwerk.ports import Works
 from heinzelwerk.sandbox import git
+from heinzelwerk.sandbox.spec import Refusal
 from workers import doctor, engine, repositories
+from workers.clock import SystemClock, UlidIds
 from workers.doctor import Finding, Level
 
 if TYPE_CHECKING:
     from config.settings import Settings
+    from heinzelwerk.runner.run import House
     from workers.root import Runtime
 
 OFFLINE = "offline"
@@ -47,7 +50,8 @@ async def _local(settings: Settings) -> AsyncIterator[Finding]:
     if settings.documents.directory is not None:
         yield _documents(settings.documents.directory)
     if settings.handoff.runners:
-        yield await _sandbox(settings)
+        for finding in await _agents(settings):
+            yield finding
 
 
 def models(settings: Settings) -> list[Finding]:
@@ -92,26 +96,41 @@ def _documents(directory: Path) -> Finding:
     return Finding(Level.OK, "targets", f"documents are in {directory}")
 
 
-async def _sandbox(settings: Settings) -> Finding:
-    """Whether coding agents can be confined here, by the same test that a handoff worker makes."""
-    from heinzelwerk.sandbox import choose
-    from heinzelwerk.sandbox.spec import Refusal
+async def _agents(settings: Settings) -> list[Finding]:
+    """Whether coding agents can be confined here, and which of them could be started, asked as a handoff worker asks."""
+    from workers import handoffs
 
-    wished = settings.handoff.backend
-    root = (settings.handoff.directory or settings.workers.data / "handoffs") / "doctor"
-    await asyncio.to_thread(root.mkdir, parents=True, exist_ok=True)
-    backend = await choose.choose_backend(
-        root=root,
-        account=settings.handoff.account,
-        order=choose.ORDER if wished in ("auto", "unsafe") else tuple(one for one in choose.ORDER if one == wished),
-        unsafe=wished == "unsafe",
-    )
+    place = handoffs.house(settings, SystemClock(), UlidIds())
+    backend = await place.backend()
     if isinstance(backend, Refusal):
-        return Finding(Level.DOWN, "sandbox", f"coding agents cannot be confined: {backend.detail}", backend.fix)
-    if wished == "unsafe":
+        return [Finding(Level.DOWN, "sandbox", f"coding agents cannot be confined: {backend.detail}", backend.fix)]
+    words = f"coding agents are confined by {backend.name}"
+    found = [Finding(Level.OK, "sandbox", words)]
+    if settings.handoff.backend == "unsafe":
         fix = 'take backend = "unsafe" out of [handoff]'
-        return Finding(Level.WARN, "sandbox", "coding agents run without walls, as [handoff] backend says", fix)
-    return Finding(Level.OK, "sandbox", f"coding agents are confined by {backend.name}")
+        found = [Finding(Level.WARN, "sandbox", "coding agents run without walls, as [handoff] backend says", fix)]
+    return [*found, *[await _agent(name, settings, place) for name in settings.handoff.runners]]
+
+
+async def _agent(name: str, settings: Settings, place: House) -> Finding:
+    """One runner: its program and version, and how it gets at its model."""
+    from workers import handoffs
+
+    table = settings.handoff.runners[name]
+    try:
+        runner = handoffs.runner(name, settings, place)
+        probe = await runner.probe()
+    except errors.ConfigurationError as error:
+        # Only handoff workers need the agents' keys, and this may be another machine.
+        return Finding(Level.WARN, "agents", f"{name} cannot be started here: {error}", error.fix)
+    if isinstance(probe, handoff.Refusal):
+        return Finding(Level.WARN, "agents", f"{name} cannot be started here: {probe.detail}", probe.fix)
+    login = runner.settings.login
+    if login is not None and not login.credentials.is_dir():
+        fix = "log in once by hand with HOME set to that directory"
+        return Finding(Level.WARN, "agents", f"{name}: its login directory {login.credentials} is not there", fix)
+    way = f"login in {login.credentials}" if login is not None else "key set" if runner.settings.access else "no model"
+    return Finding(Level.OK, "agents", " ".join(f"{name}: {table.agent} {probe.version}".split()) + f", {way}")
 
 
 async def _deployment(settings: Settings, runtime: Runtime) -> list[Finding]:
@@ -123,6 +142,8 @@ async def _deployment(settings: Settings, runtime: Runtime) -> list[Finding]:
     here_ms = int(works.clock.now().timestamp() * 1000)
     found = doctor.store(facts, appendfsync=settings.store.appendfsync, here_ms=here_ms)
     found += doctor.workers(beats, here=heinzelwerk.__version__, now_ms=now)
+    if settings.handoff.runners:
+        found += doctor.handoff_workers(beats)
     found += doctor.drained(flag)
     teams = sorted({*await store.teams(), *settings.teams})
     for team in teams:

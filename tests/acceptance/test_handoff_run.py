@@ -96,3 +96,26 @@ def test_what_is_wrong_is_named_with_its_fix(person: Person, words: tuple[str, .
     done = person.types("handoff", "run", "--task", "t", *words)
     assert done.code == code, done.err
     assert said in done.err
+
+
+def test_the_doctor_names_each_agent_and_what_it_lacks(person: Person) -> None:
+    """The sandbox, a command that can run, an agent without its key, one without its login."""
+    (person.directory / "heinzelwerk.toml").write_text(
+        """
+[handoff.runners.lint]
+agent = "command"
+command = ["/bin/ls"]
+trust_command = true
+[handoff.runners.untrusted]
+agent = "command"
+command = ["/bin/ls"]
+[handoff.runners.claude]
+agent = "claude-code"
+"""
+    )
+    looked = person.types("doctor", "--json")
+    agents = [(f["level"], f["what"], f["fix"]) for f in looked.data["findings"] if f["area"] == "agents"]
+    assert ("ok", "lint: command, no model", "") in agents
+    assert any(level == "warn" and "untrusted" in what and "trust_command" in fix for level, what, fix in agents)
+    assert any(level == "warn" and "claude" in what and "ANTHROPIC_API_KEY" in fix for level, what, fix in agents)
+    assert any(f["area"] == "sandbox" and f["level"] == "ok" for f in looked.data["findings"])

@@ -180,3 +180,11 @@ def test_broken_contracts_unknown_effects_and_old_queues_have_their_fix() -> Non
     assert len(found) == 5
     assert all(one.fix for one in found)
     assert not doctor.is_down(found)
+
+
+@pytest.mark.parametrize(("profiles", "said"), [(["turns", "handoffs"], 0), (["all"], 0), (["turns", "upkeep"], 1)])
+def test_somebody_must_start_the_coding_agents(profiles: list[str], said: int) -> None:
+    """Where agents are set up and no handoff worker lives, the finding names the command."""
+    found = doctor.handoff_workers({name: {"profile": name} for name in profiles})
+    assert len(found) == said
+    assert all("worker handoffs" in finding.fix for finding in found)
