@@ -34,7 +34,7 @@ def write_set(root: Path, count: int) -> None:
         text = (
             contract.template(f"c{n}")
             .replace('# schedule: "0 7', f'schedule: "{n % 60} 7')
-            .replace("docs/notes", f"docs/{n}")
+            .replace("notes.md", f"{n}.md")
         )
         if n % 2:
             read = f'    other: {{read: "contract:team/c{n - 1}#page", stage: draft}}\n  outputs:'

@@ -17,11 +17,12 @@ hz:
   inputs:
     notes:
       read: documents.read
-      args: {{ref: docs/notes.md}}
+      args: {{ref: notes.md}}     # a page in the directory of [documents]
   outputs:
     page: {{format: markdown}}
   # publishes:                 # where an approved draft goes
-  #   - {{action: documents.replace-section, output: page, args: {{ref: docs/page.md, marker: {name}}}}}
+  #   - {{action: documents.replace-section, output: page, args: {{ref: page.md, marker: {name}}}}}
+  # The page needs two lines, between which it goes: <!-- heinzelwerk:begin {name} --> and <!-- heinzelwerk:end {name} -->
 ---
 
 ### Goal

@@ -167,6 +167,30 @@ def test_two_contracts_on_one_place_are_warned_about(tmp_path: Path) -> None:
     assert {Path(one["file"]).name for one in found} == {"changelog.prose.md", "twin.prose.md"}
 
 
+def test_an_action_that_nothing_provides_is_warned_about(tmp_path: Path) -> None:
+    """`check` knows the publishers of the settings, and says `warning`; where there are no settings it cannot know."""
+    person = shell.settle(tmp_path / "team")
+    contract(person, "typo", marker="typo")
+    path = person.directory / "workflows" / "typo.prose.md"
+    path.write_text(path.read_text().replace("documents.replace-section", "documents.replace-sektion"))
+    done = person.succeeds("check")
+    (said,) = [line for line in done.out.splitlines() if "HZC012" in line]
+    assert "warning: nothing installed provides documents.replace-sektion" in said
+    assert "documents.replace-section" in done.out
+    (person.directory / "heinzelwerk.toml").unlink()
+    assert "HZC012" not in person.succeeds("check").out
+
+
+def test_several_files_are_checked_at_once(tmp_path: Path) -> None:
+    """What a shell makes of workflows/*.prose.md, or a commit hook of the files that were changed."""
+    person = shell.settle(tmp_path / "team")
+    names = ["workflows/changelog.prose.md", "workflows/nope.prose.md"]
+    done = person.types("check", *names)
+    assert done.code == 1
+    assert "nope.prose.md:1 HZC001" in done.out
+    assert "2 contracts checked: 1 error, 0 warnings" in done.out
+
+
 # -- what stands at the other end, on a deployment that runs ---------------------------------------------------------
 
 

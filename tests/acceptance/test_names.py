@@ -99,15 +99,27 @@ def test_the_example_settings_load(person: Person) -> None:
 
 
 def test_new_writes_a_contract_that_passes_its_check(person: Person) -> None:
-    """The starter is valid as it is, and an existing file is never overwritten."""
-    person.succeeds("new", "weekly-report", "--directory", "workflows")
+    """The starter is valid as it is, stands where `check` looks, and an existing file is never overwritten."""
+    person.succeeds("new", "weekly-report")
     path = person.directory / "workflows" / "weekly-report.prose.md"
-    assert person.succeeds("check", "--json").data["diagnostics"] == []
+    checked = person.succeeds("check", "--json").data
+    assert ([Path(file).name for file in checked["files"]], checked["diagnostics"]) == ([path.name], [])
     path.write_text("mine")
     again = person.types("new", "weekly-report")
     assert again.code == 1
     assert path.read_text() == "mine"
     assert person.types("new", "No Name").code == 1
+
+
+def test_new_stays_where_contracts_are_kept(person: Person) -> None:
+    """Somebody who stands in workflows/, or among contracts elsewhere, gets the next one beside them."""
+    inside = Person(person.directory / "workflows")
+    inside.directory.mkdir()
+    assert inside.succeeds("new", "one", "--json").data["path"] == "one.prose.md"
+    elsewhere = Person(person.directory / "flat")
+    elsewhere.directory.mkdir()
+    elsewhere.succeeds("new", "one", "--directory", ".")
+    assert elsewhere.succeeds("new", "two", "--json").data["path"] == "two.prose.md"
 
 
 def test_every_row_of_the_table_names_a_real_test() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from heinzelwerk import contract as contracts
 from heinzelwerk import errors
 from heinzelwerk.client import Client
 from heinzelwerk.contract import directory, graph
+from heinzelwerk.contract.methods import Mode
 from heinzelwerk.contract.reader import Reading
 from workers import repositories
 from workers.cli import loads, options
@@ -26,21 +28,23 @@ _WORKFLOWS = "workflows"
 
 
 @click.command("check")
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @options.on_shell
 @options.as_json
-def check_command(shell: Shell, *, path: Path | None, as_json: bool) -> int:
+def check_command(shell: Shell, *, paths: tuple[Path, ...], as_json: bool) -> int:
     """Check contract files.
 
     PATH is a file or a directory with all below it; default: the sources of the settings' teams, else this directory.
     """
-    report, searched = _checked(shell, path)
+    report, searched = _checked(shell, paths)
     if as_json:
         shell.screen.data({**report.as_dict(), "searched": searched})
     else:
         shell.screen.result(roster.diagnostics(report))
         if not report.readings:
-            shell.screen.note(f"no *.prose.md below {', '.join(str(place['path']) for place in searched) or path}")
+            shell.screen.note(
+                f"no *.prose.md below {', '.join(str(place['path']) for place in searched) or ', '.join(map(str, paths))}"
+            )
             shell.screen.note("Next: heinzelwerk new NAME\n      writes a first contract to start from.")
     return 1 if report.errors else 0
 
@@ -50,7 +54,7 @@ def check_command(shell: Shell, *, path: Path | None, as_json: bool) -> int:
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Where. Default: ./{_WORKFLOWS} if it exists, else here.",
+    help=f"Where. Default: ./{_WORKFLOWS}, or here where contracts are kept here.",
 )
 @options.on_shell
 @options.as_json
@@ -63,7 +67,7 @@ def new_command(shell: Shell, *, name: str, directory: Path | None, as_json: boo
         text = contracts.template(name)
     except ValueError as error:
         raise errors.Refused(str(error), fix="choose a name like weekly-report") from error
-    place = directory or (Path(_WORKFLOWS) if Path(_WORKFLOWS).is_dir() else Path())
+    place = directory or _place_of_contracts()
     path = place / f"{name}{contracts.SUFFIX}"
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -90,7 +94,7 @@ def new_command(shell: Shell, *, name: str, directory: Path | None, as_json: boo
 @options.as_json
 def graph_command(shell: Shell, *, path: Path | None, mermaid: bool, as_json: bool) -> None:
     """Show which contract reads what."""
-    report, _ = _checked(shell, path)
+    report, _ = _checked(shell, () if path is None else (path,))
     if as_json:
         shell.screen.data(report.graph.as_dict())
     elif mermaid:
@@ -169,12 +173,20 @@ async def show_command(shell: Shell, client: Client, *, name: str, as_text: bool
     shell.screen.result(roster.one(row, entry, reading, zone=shell.zone))
 
 
-def _checked(shell: Shell, path: Path | None) -> tuple[contracts.SetReport, list[dict[str, object]]]:
-    """Read and check what a path means: a team's checkout as one whole set, everything else file by file."""
-    if path is not None:
-        if (path / _WORKFLOWS).is_dir():
-            return _team_set(shell, path), []
-        return contracts.check_set(directory.read_path(path, namespace="path"), whole=False), []
+def _place_of_contracts() -> Path:
+    """Where `check` and `load` look: ./workflows, but for somebody who stands among contracts."""
+    here, below = Path(), Path(_WORKFLOWS)
+    among = Path.cwd().name == _WORKFLOWS or any(here.glob(f"*{contracts.SUFFIX}"))
+    return here if among and not below.is_dir() else below
+
+
+def _checked(shell: Shell, paths: Sequence[Path]) -> tuple[contracts.SetReport, list[dict[str, object]]]:
+    """Read and check what paths mean: a team's checkout as one whole set, everything else file by file."""
+    if paths:
+        if len(paths) == 1 and (paths[0] / _WORKFLOWS).is_dir():
+            return _team_set(shell, paths[0]), []
+        readings = [reading for path in paths for reading in directory.read_path(path, namespace="path")]
+        return contracts.check_set(readings, installed=contracts.Installed(actions=_actions(shell)), whole=False), []
     sources = [Path(team.source) for team in shell.settings.teams.values() if team.source and not team.source_is_remote]
     places = sources or [Path()]
     searched: list[dict[str, object]] = [
@@ -184,13 +196,25 @@ def _checked(shell: Shell, path: Path | None) -> tuple[contracts.SetReport, list
     reports = [_team_set(shell, place) for place in places]
     if len(reports) == 1:
         return reports[0], searched
-    readings: tuple[Reading, ...] = tuple(reading for report in reports for reading in report.readings)
-    return contracts.SetReport(readings, contracts.check_set(readings).graph), searched
+    together: tuple[Reading, ...] = tuple(reading for report in reports for reading in report.readings)
+    return contracts.SetReport(together, contracts.check_set(together).graph), searched
 
 
 def _team_set(shell: Shell, checkout: Path) -> contracts.SetReport:
     advice = asyncio.run(repositories.skills(checkout, loads.shelves(shell.settings)))
     for refusal in advice.refused:
         shell.screen.note(str(refusal))
-    installed = contracts.Installed(actions=None, skills=frozenset(entry.name for entry in advice.counting))
+    skills = frozenset(entry.name for entry in advice.counting)
+    installed = contracts.Installed(actions=_actions(shell), skills=skills)
     return contracts.check_set(directory.read_directory(checkout / _WORKFLOWS), installed=installed)
+
+
+def _actions(shell: Shell) -> Mapping[str, Mode] | None:
+    """The actions that this deployment's publishers have; None where no settings file says which there are."""
+    from heinzelwerk.publisher import registry
+
+    settings = shell.settings
+    if shell.config_file is None:
+        return None
+    built = registry.build(documents=settings.documents.directory, plugins=settings.adapters.publishers)
+    return dict.fromkeys(built, "write")

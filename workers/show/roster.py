@@ -170,8 +170,10 @@ def diagnostics(report: SetReport) -> RenderableType:
 
 
 def _diagnostic(found: Diagnostic) -> Text:
-    style = "red" if found.severity is Severity.ERROR else "yellow"
-    text = ink(line(str(found)), style)
+    if found.severity is Severity.ERROR:
+        text = ink(line(str(found)), "red")
+    else:
+        text = ink(line(f"{found.file}:{found.line} {found.code} {found.field} warning: {found.message}"), "yellow")
     if found.hint:
         text.append_text(ink(f"\n  hint: {line(found.hint)}"))
     return text
