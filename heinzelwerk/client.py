@@ -11,9 +11,9 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from heinzelwerk import advance, apply, errors
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, MoveReply
@@ -24,6 +24,8 @@ from heinzelwerk.reader import LOOK_EVERY_S, Reader
 from heinzelwerk.text import clean_line
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
 from heinzelwerk.wake import Acceptance, Cause, Disposition, Wake, WhenBusy
+
+_Record = TypeVar("_Record", bound=BaseModel)
 
 _LOOK_BACK = 500
 """Events at a spine's end among which a wake's start is looked for; a turn writes a few dozen."""
@@ -69,7 +71,8 @@ class Client(Reader):
         `slot` is for cause scheduled: the instant that the wake stands for, at which its windows end.
         """
         fresh = self.works.ids.new()
-        wake = Wake(
+        wake = _fitting(
+            Wake,
             team=self.team,
             heinzel=heinzel,
             key=key or f"{cause.value}/{channel or 'client'}/{fresh}",
@@ -202,7 +205,7 @@ class Client(Reader):
         record, item = found
         return await self._post(
             heinzel,
-            Mail(
+            _mail(
                 id=self.works.ids.new(),
                 kind=MailKind.ANSWER,
                 turn=record.number,
@@ -223,7 +226,7 @@ class Client(Reader):
         record, item = found
         return await self._post(
             heinzel,
-            Mail(
+            _mail(
                 id=self.works.ids.new(),
                 kind=MailKind.BUDGET_RAISED,
                 turn=record.number,
@@ -236,13 +239,13 @@ class Client(Reader):
     async def stop(self, heinzel: str, *, by: str, turn: int | None = None) -> PostReply:
         """Stop a turn (the newest open one where none is named); what it completed is kept."""
         number = turn or await self._open_turn(heinzel, "stop")
-        return await self._post(heinzel, Mail(id=self.works.ids.new(), kind=MailKind.STOP, turn=number, by=by))
+        return await self._post(heinzel, _mail(id=self.works.ids.new(), kind=MailKind.STOP, turn=number, by=by))
 
     async def steer(self, heinzel: str, text: str, *, by: str, turn: int | None = None) -> PostReply:
         """Tell a running turn something before its next model request; too late, it becomes the next wake."""
         number = turn or await self._open_turn(heinzel, "steer")
         return await self._post(
-            heinzel, Mail(id=self.works.ids.new(), kind=MailKind.STEER, turn=number, text=text, by=by)
+            heinzel, _mail(id=self.works.ids.new(), kind=MailKind.STEER, turn=number, text=text, by=by)
         )
 
     async def pause(self, heinzel: str | None, *, paused: bool) -> None:
@@ -277,6 +280,23 @@ class Client(Reader):
                 f"{self.team}/{heinzel} has no turn to {verb}", fix=f"`heinzelwerk log {heinzel}` shows its turns"
             )
         return max(record.number for record in seen.turns)
+
+
+def _fitting(record: type[_Record], **fields: Any) -> _Record:
+    """A record of what people wrote; Refused names the field that does not fit, and never repeats what was in it."""
+    try:
+        return record(**fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(step) for step in first["loc"])
+        raise errors.Refused(
+            f"the {field or record.__name__.lower()} does not fit: {first['msg'][:1].lower()}{first['msg'][1:]}",
+            fix="shorten it, or put the long text where the contract reads it",
+        ) from None
+
+
+def _mail(**fields: Any) -> Mail:
+    return _fitting(Mail, **fields)
 
 
 def _reply(wake: Wake, accepted: Acceptance) -> WakeReply:

@@ -241,3 +241,22 @@ async def test_without_a_bell_nothing_is_taken_from_what_is_due() -> None:
     await client.wake("page")
     assert built.bell.rung == []
     assert [due.name for due in await built.store.ring(TEAM)] == ["page"]
+
+
+@pytest.mark.parametrize("deed", ["wake", "key", "answer", "steer", "by"])
+async def test_what_is_too_long_is_refused_with_its_limit(deed: str) -> None:
+    """A person's text over the limit is no bug of ours: the field and the limit are named, and the text is not repeated."""
+    built, client = await lively(finish(draft=None, question="Which week?"))
+    await client.wake("page")
+    await work(built)
+    large = "x" * 40_000
+    deeds = {
+        "wake": lambda: client.wake("page", text=large),
+        "key": lambda: client.wake("page", key=large),
+        "answer": lambda: client.answer("page", large, by="ada"),
+        "steer": lambda: client.steer("page", large, by="ada"),
+        "by": lambda: client.stop("page", by=large),
+    }
+    with pytest.raises(errors.Refused, match=r"at most \d+ characters") as refused:
+        await deeds[deed]()
+    assert "xxxx" not in str(refused.value)
