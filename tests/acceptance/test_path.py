@@ -220,6 +220,14 @@ def test_a_costs_table_has_the_caps(crew: Person, placed: str) -> None:
     assert "changelog" in found["each"]
 
 
+def test_the_data_of_up_stays_out_of_the_teams_git(crew: Person) -> None:
+    """`git add -A` in a repository that ignores nothing takes none of what the server and the logs wrote."""
+    (crew.directory / ".gitignore").unlink()
+    shell.git(crew.directory, "init", "-q")
+    for kept in ("server", "logs"):
+        shell.git(crew.directory, "check-ignore", "-q", f".heinzelwerk/{kept}")
+
+
 def test_nothing_is_alive_when_up_is_killed(tmp_path: Path) -> None:
     """After SIGKILL of `up` its server and its workers go by themselves."""
     with shell.started(shell.settle(tmp_path / "team")) as process:

@@ -64,6 +64,7 @@ class Everything:
         self._check_models()
         data = self._settings.workers.data
         self.logs.mkdir(parents=True, exist_ok=True)
+        (data / ".gitignore").write_text("*\n")  # it lies in the team's repository, and holds every word of every turn
         self._server = EmbeddedServer.start(data / "server", appendfsync=self._settings.store.appendfsync)
         self._note("server", f"answers at {self.url}")
         store = self._settings.store.model_copy(update={"url": self.url, "broker_url": None})
