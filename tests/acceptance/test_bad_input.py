@@ -191,6 +191,20 @@ def test_several_files_are_checked_at_once(tmp_path: Path) -> None:
     assert "2 contracts checked: 1 error, 0 warnings" in done.out
 
 
+def test_a_trial_that_could_place_nothing_says_what_to_correct(tmp_path: Path) -> None:
+    """Neither a missing page nor a missing section ends in the advice to load it; a name finds its file as everywhere."""
+    person = shell.settle(tmp_path / "team")
+    contract(person, "lost", marker="nowhere")
+    done = person.types("try", "lost")
+    assert "this draft could not be placed: changes.md has no section nowhere" in done.out
+    assert "Next: correct what is named above" in done.err
+    well = person.succeeds("try", "changelog")
+    assert "Next: heinzelwerk load, then heinzelwerk wake changelog" in well.err
+    slip = person.types("try", "changelgo")
+    assert slip.code == 2
+    assert "there is no file 'changelgo', and no workflows/changelgo.prose.md" in slip.err
+
+
 # -- what stands at the other end, on a deployment that runs ---------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import click
 
 from heinzelwerk import contract, errors
 from heinzelwerk.client import Client
+from heinzelwerk.effect import EffectState
 from heinzelwerk.opening import Opening
 from heinzelwerk.turn import TurnState
 from workers.cli import options
@@ -25,7 +26,7 @@ _GOOD = (TurnState.COMPLETED, TurnState.SKIPPED, TurnState.WAITING)
 
 
 @click.command("try")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--model", help="This model instead of [heinzel] model, such as offline or anthropic:...")
 @click.option("--text", help="Words for the turn.")
 @options.by
@@ -34,9 +35,9 @@ _GOOD = (TurnState.COMPLETED, TurnState.SKIPPED, TurnState.WAITING)
 def try_command(shell: Shell, *, file: Path, model: str | None, text: str | None, by: str, as_json: bool) -> int:
     """Run one whole turn of a contract file here.
 
-    No server, no team; real inputs, the real model; nothing is placed or kept.
+    No server, no team; real inputs, the real model; nothing is placed or kept. FILE may be a contract's name in workflows/.
     """
-    return asyncio.run(_try(shell, file.resolve(), model, text, by, as_json=as_json))
+    return asyncio.run(_try(shell, _found(file).resolve(), model, text, by, as_json=as_json))
 
 
 async def _try(shell: Shell, file: Path, model: str | None, text: str | None, by: str, *, as_json: bool) -> int:
@@ -67,11 +68,29 @@ async def _try(shell: Shell, file: Path, model: str | None, text: str | None, by
         shell.screen.result("", ink(f"draft for {draft.target}", "bold"), said or "")
         if before is not None and said is not None:
             shell.screen.result("", decisions.change(draft, before, said))
+        if draft.state is EffectState.FAILED:
+            shell.screen.result("", ink(f"this draft could not be placed: {draft.reason}", "red"))
     if not drafts:
         for title, said in words.items():
             shell.screen.result("", ink(title, "bold"), said)
-    shell.screen.note("Nothing was placed and nothing is kept.\nNext: heinzelwerk load, then heinzelwerk wake NAME")
+    good = turn.state in _GOOD and all(draft.state is not EffectState.FAILED for draft, _, _ in drafts)
+    then = (
+        f"heinzelwerk load, then heinzelwerk wake {trial.name}"
+        if good
+        else "correct what is named above, and try again"
+    )
+    shell.screen.note(f"Nothing was placed and nothing is kept.\nNext: {then}")
     return 0 if turn.state in _GOOD else 1
+
+
+def _found(file: Path) -> Path:
+    """The file, or the contract of that name in ./workflows, which is what every other command takes."""
+    named = Path("workflows") / f"{file.name}{contract.SUFFIX}"
+    if file.is_file():
+        return file
+    if file == Path(file.name) and named.is_file():
+        return named
+    raise click.BadParameter(f"there is no file {str(file)!r}, and no {named}", param_hint="FILE")
 
 
 async def dry_run(shell: Shell, client: Client, name: str, *, as_json: bool) -> int:
