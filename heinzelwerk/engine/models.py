@@ -132,7 +132,7 @@ class Models:
         if extra is not None:
             raise errors.ConfigurationError(
                 f"model {name!r} needs the extra {extra!r}, which is not installed",
-                fix=f"Install it: pip install 'heinzelwerk[{extra}]'.",
+                fix=f"Install it: pip install 'heinzelwerk[{extra}]', or in a checkout: pip install '.[{extra}]'.",
             )
         try:
             found: Model = infer_model(name, provider_factory=self._provider)
