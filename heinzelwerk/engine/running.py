@@ -12,7 +12,6 @@ from pydantic_ai import Agent, CancellationToken, DeferredToolRequests, ModelRet
 from pydantic_ai.exceptions import RunCancelled, UnexpectedModelBehavior, UsageLimitExceeded, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.run import AgentRun
-from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import UsageLimits
 
 from heinzelwerk import amending, errors, text
@@ -104,19 +103,22 @@ class Run:
         self._claim.on_interrupt(self._interrupted)
         await self._sum_up()
         await self._segment.begin(self._begun)
-        async with _agent(policy.retries_of_tool, policy.retries_of_output).iter(
-            model=self._model,
-            instructions=instructions,
-            toolsets=[FunctionToolset(generated)],
-            capabilities=[self._checkpoint],
-            conversation=messages.conversation(self._begun.messages, self._segment.turn.usage, self._segment.turn.id()),
-            deps=TurnDeps(self._opening, policy, self._engine.capabilities, self._segment),
-            usage_limits=self._limits(),
-            cancellation_token=self._token,
-        ) as run:
-            self._run = self._checkpoint.run = run
-            async for _ in run:
-                pass
+        agent = _agent(policy.retries_of_tool, policy.retries_of_output)
+        with agent.override(tools=generated):  # instead of a second set of tools, which costs tasks at every step
+            async with agent.iter(
+                model=self._model,
+                instructions=instructions,
+                capabilities=[self._checkpoint],
+                conversation=messages.conversation(
+                    self._begun.messages, self._segment.turn.usage, self._segment.turn.id()
+                ),
+                deps=TurnDeps(self._opening, policy, self._engine.capabilities, self._segment),
+                usage_limits=self._limits(),
+                cancellation_token=self._token,
+            ) as run:
+                self._run = self._checkpoint.run = run
+                async for _ in run:
+                    pass
         output: Any = run.result.output if run.result is not None else None
         return self._deferred(output) if isinstance(output, DeferredToolRequests) else self._finished(output)
 
