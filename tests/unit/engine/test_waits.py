@@ -274,18 +274,6 @@ async def test_a_handoff_whose_cost_nobody_knows_counts_at_its_cap() -> None:
     assert (await found.store.spent("core")).possible == 50_000
 
 
-async def test_handoffs_of_one_response_share_what_is_left() -> None:
-    """Three agents that are each given all of the money may not spend it three times."""
-    whole = ("handoff", {"task": "Check.", "budget_share": 1.0})
-    policy = Policy(caps=Caps(turn=101_500))
-    found = await desk(calls(whole, whole, whole), outcome(), runners=("fake",), policy=policy)
-    await found.go()
-    turn = await found.turn()
-    assert turn is not None
-    jobs = [await found.store.job("core", item.id) for item in turn.waits]
-    assert sum(job.max_micros or 0 for job in jobs if job is not None) <= 101_500
-
-
 async def test_a_handoff_that_nobody_took_in_time_never_runs() -> None:
     """Its wait ran out and the turn went on: a worker that comes back later must not spend money on it."""
     found = await desk(calls(HANDOFF), outcome(), runners=("fake",))

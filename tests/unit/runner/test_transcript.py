@@ -1,6 +1,7 @@
 """What is kept of an agent's output, and in which form."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heinzelwerk.handoff import sha256
-from heinzelwerk.runner.transcript import LINE_BYTES, Transcript, assemble, lean_pi, scrubber, short_line
+from heinzelwerk.runner.transcript import (
+    LINE_BYTES,
+    Transcript,
+    assemble,
+    clear,
+    lean_pi,
+    left_behind,
+    scrubber,
+    short_line,
+)
 from tests.support.patience import patient
 
 CAP = 8192
@@ -123,3 +133,23 @@ def test_any_bytes_are_kept_within_the_cap(tmp_path_factory: pytest.TempPathFact
     assert info.kept <= 4096 + 100
     if printed:
         assert info.data.endswith(printed[-1] + b"\n")
+
+
+def test_what_a_dead_worker_left_is_found_and_later_cleared(tmp_path: Path) -> None:
+    """An unfinished transcript is readable as far as it was written; old ones go, living and young ones stay."""
+    for run_id in ("old", "young", "living"):
+        one = Transcript(tmp_path / run_id, cap=64, scrub=lambda line: line)
+        for number in range(20):
+            one.add(b"line %02d" % number)
+        one.stop()
+    left = left_behind(tmp_path / "old")
+    assert left.startswith(b"line 00\n")
+    assert left.endswith(b"line 19\n")
+    assert b"truncated" in left
+    assert left_behind(tmp_path / "none") == b""
+    for run_id in ("old", "living"):
+        os.utime(tmp_path / run_id, (1_000, 1_000))
+    os.utime(tmp_path / "young", (9_000, 9_000))
+    assert clear(tmp_path, keep=["living"], older_than_s=5_000, now_s=10_000) == ("old",)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["living", "young"]
+    assert clear(tmp_path / "none", keep=[], older_than_s=0, now_s=0) == ()
