@@ -204,8 +204,14 @@ async def _finished(claim: Claim, opening: Opening, ending: Finished, works: Wor
         planned=planned,
         drafts=drafts,
         bodies=(body, reply),
-        memo=success.memo(),
+        memo=_newest(success, claim),
     )
+
+
+def _newest(success: Success, claim: Claim) -> dict[str, str]:
+    """The memo of a success, unless a later turn's is there: this one waited for an answer meanwhile."""
+    known = Success.read(claim.snapshot.memo)
+    return {} if known is not None and known.turn > success.turn else success.memo()
 
 
 def _reply(found: Outcome) -> str:

@@ -134,7 +134,9 @@ def _write(
     if change.reserve is not None:
         memory_money.reserve(team, heinzel, change.reserve, now)
     for draft in change.drafts:
-        session.newest[draft.output] = (draft.turn, draft.text)
+        # A turn that waited for an answer may draft after a later one: newest is the later turn's.
+        if session.newest.get(draft.output, (0, ""))[0] <= draft.turn:
+            session.newest[draft.output] = (draft.turn, draft.text)
     for effect in change.effects:
         memory_ledger.plan(team, effect, rules.text_of(effect, change.drafts, change.bodies), now, options)
     for job in change.jobs:

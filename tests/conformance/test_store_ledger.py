@@ -16,7 +16,7 @@ from heinzelwerk.event import line_digest
 from heinzelwerk.generation import Publishing
 from heinzelwerk.handoff_job import JobState
 from heinzelwerk.ids import SessionId
-from heinzelwerk.mail import MailKind
+from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import Hold, NotClaimed
 from heinzelwerk.turn import TurnState, WaitKind
 from tests.support.store_world import TEAM, WEEKLY, Holder, World, draft_of, effect_of, item_of, job_of, wake_of
@@ -713,3 +713,18 @@ async def test_looking_again_at_an_effect_in_doubt_tells_nobody_anew(world: Worl
     assert begun.record is not None
     assert begun.record.seen == "look 2"
     assert told[0] == told[1] == told[2]
+
+
+async def test_the_newest_draft_is_the_latest_turns(world: World) -> None:
+    """A turn that waited and drafts after a later turn does not take that turn's draft away."""
+    waiting = await world.running("asked/1")
+    assert waiting.turn is not None
+    await waiting.waits(item_of("question-1", WaitKind.QUESTION, FAR))
+    later = await world.running("asked/2")
+    await later.end(drafts=(draft_of(2, "Later"),))
+    answer = Mail(id="m1", kind=MailKind.ANSWER, turn=1, fills="question-1", value="answered", text="Yes.")
+    await world.store.post(WEEKLY, answer)
+    resumed = await world.claim()
+    resumed.turn = resumed.snapshot.turns[0]
+    await resumed.end(drafts=(draft_of(1, "Earlier"),), mail_taken=1)
+    assert await world.store.draft(WEEKLY, "weekly", approved=False) == (2, "Later")

@@ -82,7 +82,10 @@ end
 
 local function write_asks()
   for _, draft in ipairs(A.drafts or {}) do
-    call('HSET', key .. ':drafts', 'n:' .. draft[1], int(draft[2]) .. ' ' .. draft[3] .. ' ' .. blob())
+    local field, text = 'n:' .. draft[1], blob()
+    -- A turn that waited for an answer may draft after a later one: newest is the later turn's.
+    local earlier = tonumber(string.match(call('HGET', key .. ':drafts', field) or '', '^%d+') or '0')
+    if earlier <= draft[2] then call('HSET', key .. ':drafts', field, int(draft[2]) .. ' ' .. draft[3] .. ' ' .. text) end
   end
   for _ = 1, A.effects or 0 do
     local effect = record_of(blob())

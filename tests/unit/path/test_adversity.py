@@ -236,3 +236,19 @@ async def test_a_turn_that_only_waits_is_cancelled_when_its_contract_goes() -> N
     await home.load()
     await advance(PAGE, home.works)
     assert await ends(home) == [("core/page/1", "cancelled")]
+
+
+async def test_an_older_turn_that_ends_last_is_not_the_last_success() -> None:
+    """Its question was answered after a later turn drafted: the later turn's draft and fingerprint stay the newest."""
+    home = await opened(ask, finish("Newer."), finish("Older."))
+    await home.wake(cause="asked", conversation="a")
+    await advance(PAGE, home.works)
+    home.pages.pages["page.md"] = "Other inputs."
+    await home.wake(key="manual/2", cause="asked", conversation="b")
+    await advance(PAGE, home.works)
+    await answer(home, 1, await waiting_item(home, 1))
+    assert (await advance(PAGE, home.works)).turn == 1
+    overview = await home.store.overview(PAGE)
+    assert overview is not None
+    assert json.loads(overview.memo["success"])["turn"] == 2
+    assert await home.store.draft(PAGE, "page", approved=False) == (2, "Newer.")
