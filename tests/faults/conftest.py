@@ -107,7 +107,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if (path := config.getoption("--fault-table")) is None:
         return
     tests: dict[str, dict[str, Any]] = {}
-    for kind in ("passed", "failed", "error", "skipped"):
+    for kind in ("passed", "", "failed", "error", "skipped"):  # "": setups and teardowns that passed
         for report in terminalreporter.stats.get(kind, []):
             found = tests.setdefault(report.nodeid, {"test": report.nodeid, "passed": True, "rows": []})
             found["passed"] = found["passed"] and not report.failed

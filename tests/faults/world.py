@@ -100,6 +100,13 @@ log_format = "json"
 """
 
 
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 @dataclass
 class Worker:
     """A worker process behind its leash."""
@@ -304,7 +311,8 @@ class World:
         pid = await self.fired(point, times)
 
         async def look() -> bool:
-            return not any(worker.alive and not worker.runs for worker in self.workers)
+            # The shot is moved before it kills: wait for this very process, then for the leash that held it.
+            return not _lives(pid) and not any(worker.alive and not worker.runs for worker in self.workers)
 
         await self.until(look, f"the death of {pid}")
         return pid
