@@ -139,6 +139,37 @@ def _call(call: Facts) -> str:
     return " ".join(filter(None, words))
 
 
+def _handoff(data: Facts) -> str:
+    """How a coding agent's run ended: which agent, its calls, what it left and what it read through the turn."""
+    agent = " ".join(filter(None, (shown(name, data.get(name)) for name in ("agent", "agent_version"))))
+    model = shown("model", data.get("model"))
+    used = _calls(data.get("tool_calls"))
+    reads = _calls(data.get("reads"))
+    files = whole(data, "files") or 0
+    return _joined(
+        (
+            " ".join(filter(None, (agent or shown("runner", data.get("runner")), f"({model})" if model else ""))),
+            shown("status", data.get("status")),
+            f"calls {used}" if used else "",
+            f"read {reads}" if reads else "",
+            figures.counted(files, "file") if files else "",
+            shown("job", data.get("job")),
+        )
+    )
+
+
+def _calls(counts: JsonValue) -> str:
+    """`Read 3 (1 failed), Bash 1` of a table of counts by tool."""
+    if not isinstance(counts, dict):
+        return ""
+    said = []
+    for tool, count in counts.items():
+        if isinstance(count, dict):
+            wrong = [f"{number} {word}" for word in ("failed", "denied") if (number := whole(count, word))]
+            said.append(line(f"{tool} {whole(count, 'calls') or 0}" + (f" ({', '.join(wrong)})" if wrong else "")))
+    return ", ".join(said)
+
+
 def _effect(data: Facts) -> str:
     words = filter(None, (shown(field, data.get(field)) for field in ("state", "decision")))
     by, reason = shown("by", data.get("by")), shown("reason", data.get("reason"))
@@ -158,6 +189,7 @@ _RULES: dict[str, Callable[[Facts], str]] = {
     "turn.waiting": _waiting,
     "step.model": _model,
     "step.tools": _tools,
+    "step.handoff": _handoff,
     "effect.planned": _effect,
     "effect.moved": _effect,
     "effect.failed": _effect,

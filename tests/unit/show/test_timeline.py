@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from heinzelwerk.event import Chain, Note
 from heinzelwerk.mail import Mail, MailKind
-from workers.show import timeline
+from workers.show import details, timeline
 
 AT = datetime(2026, 11, 30, 20, 14, 3, tzinfo=UTC)
 
@@ -167,3 +167,25 @@ def test_one_turn_is_picked_from_a_spine_of_many() -> None:
     """`log --turn N` shows that turn and no other."""
     lines = spine(Note("a", {}, turn="t/h/1"), Note("b", {}, turn="t/h/12"), Note("c", {}))
     assert [entry.kind for entry in timeline.of_turn(timeline.read(lines), 12)] == ["b"]
+
+
+def test_a_handoff_is_one_line_that_says_who_ran_and_how_it_ended() -> None:
+    """Agent, model, status, its calls and reads, its files; a damaged event is still a line."""
+    data = {
+        "job": "j1",
+        "agent": "claude-code",
+        "agent_version": "2.1.332",
+        "model": "m",
+        "status": "completed",
+        "tool_calls": {"Read": {"calls": 3, "failed": 1, "denied": 0}},
+        "reads": {"read_page": {"calls": 1, "failed": 0}},
+        "files": 2,
+        "task_sha256": "a" * 64,
+    }
+    words = details.describe("step.handoff", data)
+    for said in ("claude-code 2.1.332 (m)", "completed", "Read 3 (1 failed)", "read_page 1", "2 files", "j1"):
+        assert said in words
+    assert "aaaa" not in words
+    assert "interrupted" in details.describe(
+        "step.handoff", {"runner": "agent", "status": "interrupted", "tool_calls": [1]}
+    )
