@@ -17,6 +17,7 @@ keep() { # name, content
 password=$(cut -d' ' -f2 "$directory/store_conf")
 keep redis_url "redis://:$password@store:6379/0"
 keep flower_login "heinzelwerk:$(word)"
+keep heinzelwerk_events__sources__github__secret "$(word)"
 chmod 444 "$directory/store_conf"
-echo "made $directory: store_conf, redis_url, flower_login"
+echo "made $directory: store_conf, redis_url, flower_login, and what GitHub signs events with"
 echo "a model's key: write it to $directory/anthropic_api_key (chmod 444), then take the marks off its two lines in docker-compose.yml"

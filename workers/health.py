@@ -46,13 +46,13 @@ def beat(directory: Path) -> str | None:
     return None if silent_s < BEAT_LATE_S else f"beat has not ticked for {silent_s:.0f} s"
 
 
-def flower(port: int) -> str | None:
-    """None where Flower answers at this port of loopback; else what is wrong."""
+def answers(name: str, port: int, path: str) -> str | None:
+    """None where what listens at this port of loopback answers well; else what is wrong."""
     try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/healthcheck", timeout=_ANSWER_S)
+        answer = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=_ANSWER_S)
     except httpx.HTTPError as error:
-        return f"flower does not answer at port {port}: {type(error).__name__}"
-    return None if answer.is_success else f"flower answers {answer.status_code} at port {port}"
+        return f"{name} does not answer at port {port}: {type(error).__name__}"
+    return None if answer.is_success else f"{name} answers {answer.status_code} at port {port}"
 
 
 class TickingScheduler(PersistentScheduler):  # type: ignore[misc] # celery has no types

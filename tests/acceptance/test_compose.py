@@ -51,6 +51,7 @@ class Machine:
     directory: Path
     store_port: int = 0
     flower_port: int = field(default_factory=free_port)
+    receiver_port: int = field(default_factory=free_port)
     running: dict[str, Leashed] = field(default_factory=dict)
 
     @property
@@ -81,10 +82,17 @@ class Machine:
         given = {**image_environment(), **SERVICES[name].get("environment", {})}
         given |= {
             "HEINZELWERK_CONFIG": str(self.directory / "heinzelwerk.toml"),
-            "HEINZELWERK_SECRETS": str(self.secrets),
             "HEINZELWERK_WORKERS__DATA": str(data),
             "HEINZELWERK_WORKERS__HEARTBEAT_EVERY": "1s",
         }
+        if name == "receive":
+            given["HEINZELWERK_EVENTS__PORT"] = str(self.receiver_port)
+        secrets = self.directory / "secrets-of" / name  # a container sees those that its service names
+        if not secrets.exists():
+            secrets.mkdir(parents=True)
+            for secret in SERVICES[name]["secrets"]:
+                shutil.copy(self.secrets / secret, secrets)
+        given["HEINZELWERK_SECRETS"] = str(secrets)
         return environment(self.directory, given)
 
     def words(self, given: list[str]) -> tuple[str, ...]:
@@ -156,7 +164,7 @@ def test_what_it_promises_stands_in_it() -> None:
     assert words[words.index("--appendfsync") + 1] == "always"
     assert words[words.index("--appendonly") + 1] == "yes"
     assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
-    assert set(OURS) == {"turns", "solo", "upkeep", "handoffs", "beat", "flower"}
+    assert set(OURS) == {"turns", "solo", "upkeep", "handoffs", "receive", "beat", "flower"}
     assert COMPOSE["secrets"].keys() >= {name for one in SERVICES.values() for name in one["secrets"]}
 
 

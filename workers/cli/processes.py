@@ -102,17 +102,19 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
 def health_command(shell: Shell, *, kind: str, port: int) -> int:
     """Say whether this machine's process makes progress; for health checks.
 
-    KIND is a worker's profile, beat or flower. Exit 0: it does; 1: it does not, with the reason on stderr.
+    KIND is a worker's profile, beat, flower or receive. Exit 0: it does; 1: it does not, with the reason on stderr.
     """
     from workers import health, profiles, translation
 
-    known = (*profiles.profiles(shell.settings), "beat", "flower")
+    known = (*profiles.profiles(shell.settings), "beat", "flower", "receive")
     if kind not in known:
         raise click.UsageError(f"There is no process {kind!r}; there are {', '.join(known)}.")
     if kind == "beat":
         wrong = health.beat(shell.settings.workers.data)
     elif kind == "flower":
-        wrong = health.flower(port)
+        wrong = health.answers("flower", port, "/healthcheck")
+    elif kind == "receive":
+        wrong = health.answers("the receiver", shell.settings.events.port, "/health")
     else:
         options = translation.store_options(shell.settings)
         wrong = asyncio.run(health.worker(kind, shell.server_url(), options))
