@@ -51,7 +51,7 @@ def on_team(command: Callable[..., Awaitable[int | None]]) -> Callable[..., int 
         async def ask(client: Client) -> int | None:
             return await command(shell, client, **given)
 
-        return shell.on_team(team, ask)
+        return shell.on_team(team, ask, draft=given.get("draft"))
 
     return call
 

@@ -84,11 +84,13 @@ class Shell:
         store = self.settings.store.model_copy(update={"url": self.server_url()})
         return self.settings.model_copy(update={"store": store})
 
-    def on_team(self, team: str | None, ask: Callable[[Client], Awaitable[int | None]]) -> int | None:
-        """Call `ask` with a team's client; the connection ends with it."""
+    def on_team(
+        self, team: str | None, ask: Callable[[Client], Awaitable[int | None]], *, draft: str | None = None
+    ) -> int | None:
+        """Call `ask` with a team's client; the connection ends with it. Without a name `draft` says whose it is."""
 
         async def with_client(runtime: Runtime) -> int | None:
-            name = await self.team_name(team, runtime)
+            name = await self.team_name(team, runtime, draft=draft)
             return await ask(Client(runtime.works_of(name), name))
 
         return self.on_runtime(with_client)
@@ -116,8 +118,8 @@ class Shell:
         finally:
             await runtime.close()
 
-    async def team_name(self, named: str | None, runtime: Runtime) -> str:
-        """The team that was named, or the only one; Refused where neither is clear."""
+    async def team_name(self, named: str | None, runtime: Runtime, *, draft: str | None = None) -> str:
+        """The team that was named, the one that has the draft, or the only one; Refused where none of them is clear."""
         loaded = await runtime.works.store.teams()
         known = sorted({*loaded, *self.settings.teams})
         if named is not None:
@@ -134,6 +136,11 @@ class Shell:
                 "no team has loaded contracts yet",
                 fix="`heinzelwerk load DIRECTORY --team NAME`, or [teams.NAME] source = ... and `heinzelwerk load`",
             )
+        if draft is not None:
+            store = runtime.works.store
+            owners = [team for team in known if await store.effect(team, draft) is not None]
+            if len(owners) == 1:
+                return owners[0]
         raise errors.Refused(f"there are {len(known)} teams", fix=f"name one with --team: {', '.join(known)}")
 
     @asynccontextmanager
