@@ -203,6 +203,12 @@ async def resolve(team: str, effect_id: str, how: str, *, by: str, works: Works)
         return MoveReply(Moved.NOT_FOUND)
     if record.state not in (EffectState.UNKNOWN, EffectState.STARTED):
         return MoveReply(Moved.ALREADY_ENDED, record, f"it is {record.state.value}, not in doubt")
+    if record.state is EffectState.STARTED and not await _deadline_passed(record, works):
+        seconds = works.policy.effect_timeout_s + works.policy.effect_margin_s
+        detail = (
+            f"its attempt may still run; the target is read back at most {seconds:.0f} s after it began: wait for that"
+        )
+        return MoveReply(Moved.HELD_ELSEWHERE, record, detail)
     to = {"completed": EffectState.COMPLETED, "failed": EffectState.FAILED, "retry": EffectState.PLANNED}[how]
     return await works.store.close_effect(
         team,

@@ -10,7 +10,7 @@ import pytest
 
 from heinzelwerk import apply
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectState
+from heinzelwerk.effect import Decision, EffectState, Moved
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
@@ -252,3 +252,25 @@ async def test_an_older_turn_that_ends_last_is_not_the_last_success() -> None:
     assert overview is not None
     assert json.loads(overview.memo["success"])["turn"] == 2
     assert await home.store.draft(PAGE, "page", approved=False) == (2, "Newer.")
+
+
+async def test_an_attempt_that_may_still_run_is_not_resolved() -> None:
+    """`retry` while another worker is placing would place twice; after the deadline it is a person's to decide."""
+    home = await opened(finish())
+    home.wall.refuses_late = False
+    await home.wake()
+    await advance(PAGE, home.works)
+    (effect,) = await home.store.effects(house.TEAM, undecided=True)
+    await apply.decide(house.TEAM, effect.id, Decision.APPROVED, by="ada", works=home.works)
+
+    def dies(placement: Any) -> None:
+        raise RuntimeError("nobody knows what the worker did")
+
+    home.wall.before_place = dies
+    with pytest.raises(RuntimeError):
+        await apply.apply(house.TEAM, effect.id, home.works)
+    early = await apply.resolve(house.TEAM, effect.id, "retry", by="ada", works=home.works)
+    assert (early.moved, "may still run" in early.detail) == (Moved.HELD_ELSEWHERE, True)
+    home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
+    late = await apply.resolve(house.TEAM, effect.id, "retry", by="ada", works=home.works)
+    assert late.moved is Moved.DONE
