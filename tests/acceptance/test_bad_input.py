@@ -103,6 +103,7 @@ def test_every_bad_setting_is_named_at_once(person: Person) -> None:
     assert done.code == 78
     for words in ("heinzelwerk.toml", "modl", "max_usd", "lease"):
         assert words in done.err
+    assert done.err.count("did you mean 'model'?") == 1
 
 
 def test_a_settings_file_that_is_not_there_is_named(person: Person) -> None:

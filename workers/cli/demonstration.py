@@ -22,7 +22,7 @@ from workers import demo, log, root
 from workers.cli import options
 from workers.cli.everything import Everything
 from workers.show import decisions, diffs, timeline, turns
-from workers.show.screen import Screen, ink
+from workers.show.screen import Screen, both_ends, ink
 
 if TYPE_CHECKING:
     from config.settings import Settings
@@ -31,6 +31,8 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 _DIGEST = "weekly-digest"
 _PATIENCE_S = 120.0
 _DIGEST_PATIENCE_S = 20.0
+_SHOWN_LINES = 40
+"""Of the draft and of the change each, so that the steps of the turn are still on the screen at the end."""
 
 
 def run(
@@ -128,7 +130,8 @@ async def _followed(screen: Screen, client: Client, reply: WakeReply) -> list[by
 async def _decided(screen: Screen, client: Client, settings: Settings, draft: EffectRecord) -> EffectRecord:
     """Show the draft, approve it as the person at the shell, and show the document that changed."""
     text = await client.text(draft) or ""
-    screen.result("", ink("3. The draft", "bold"), decisions.facts(draft, zone=UTC), "", text)
+    shown = both_ends(ink(text), most=_SHOWN_LINES)
+    screen.result("", ink("3. The draft", "bold"), decisions.facts(draft, zone=UTC), "", shown)
     document = (settings.documents.directory or Path()) / draft.arguments.get("ref", "")
     before = await asyncio.to_thread(document.read_text, "utf-8")
     by = options.login()
@@ -141,9 +144,8 @@ async def _decided(screen: Screen, client: Client, settings: Settings, draft: Ef
     async with asyncio.timeout(_PATIENCE_S):
         placed = await client.placed(draft.id)
     after = await asyncio.to_thread(document.read_text, "utf-8")
-    screen.result(
-        decisions.ended(placed), "", ink("5. The document", "bold"), diffs.unified(before, after, name=document.name)
-    )
+    change = both_ends(diffs.unified(before, after, name=document.name), most=_SHOWN_LINES)
+    screen.result(decisions.ended(placed), "", ink("5. The document", "bold"), change)
     return placed
 
 

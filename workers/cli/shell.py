@@ -165,4 +165,4 @@ def server_directory(settings: Settings) -> Path:
 
 def _fault(fault: object) -> str:
     fix = getattr(fault, "fix", "")
-    return f"  {fault}" + (f"\n    fix: {fix}" if fix else "")
+    return f"  {fault}" + (f"\n    fix: {fix}" if fix and not str(fault).endswith(fix) else "")

@@ -35,6 +35,22 @@ def ink(text: str, style: str = "") -> Text:
     return Text(_plain(text).expandtabs(4), style=style)
 
 
+def both_ends(text: Text, *, most: int) -> Text:
+    """The text; of one with more than `most` lines that many, from its beginning and its end, and how many are left out."""
+    lines = text.split("\n")
+    left_out = len(lines) - most
+    if left_out <= 0:
+        return text
+    end = most // 4
+    gap = ink(f"... {left_out:,} more {'line' if left_out == 1 else 'lines'} ...", "dim")
+    return Text("\n").join([*lines[: most - end], gap, *lines[len(lines) - end :]])
+
+
+def without_fix(message: str, fix: str) -> str:
+    """The message of an error that ends in its own fix, for a place where the fix stands on a line of its own."""
+    return message.removesuffix(fix).rstrip(" :;,.") if fix and message.endswith(fix) else message
+
+
 def _plain(text: str) -> str:
     """Cleaned; half a character pair, which no stream can encode, becomes a question mark."""
     return clean_text(text.encode("utf-8", "replace").decode("utf-8"))
@@ -75,8 +91,7 @@ class Screen:
 
     def problem(self, message: str, *, fix: str = "", details: Iterable[str] = ()) -> None:
         """Say what failed, where and why, and what to do about it."""
-        said = message.removesuffix(fix).rstrip(" :;,.") if fix and message.endswith(fix) else message
-        self.err.print(Text.assemble(("error: ", "bold red"), ink(said)), soft_wrap=True)
+        self.err.print(Text.assemble(("error: ", "bold red"), ink(without_fix(message, fix))), soft_wrap=True)
         for detail in details:
             self.err.print(ink(f"  {line(detail)}"), soft_wrap=True)
         if fix:

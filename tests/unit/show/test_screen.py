@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from workers.show import diffs, screen
+from workers.doctor import Finding, Level
+from workers.show import diffs, findings, screen
 from workers.show.screen import Screen, ink, table
 
 HOSTILE = "\ud800\x1b[31mred\x1b[0m \x9b2J \x07bell \u202ereversed\u2066 zero\u200bwidth \r\x00end"
@@ -82,6 +83,15 @@ def test_an_error_names_its_fix_once() -> None:
     assert err.getvalue() == "error: no server\n  fix: start one\n" * 2
 
 
+def test_the_doctor_says_a_fix_once() -> None:
+    """An error that ends in its fix is found without it; the fix stands below."""
+    found = Finding(Level.DOWN, "store", "nothing answers.; start one", "start one")
+    assert findings.as_text([found]).plain.splitlines()[:2] == [
+        "down store        nothing answers",
+        "                  fix: start one",
+    ]
+
+
 def test_a_diff_shows_what_changes_and_how_much() -> None:
     """Added and removed lines are marked and counted; equal texts say so."""
     before, after = "a\nb\nc\n", "a\nB\nc\nd\n"
@@ -97,6 +107,14 @@ def test_a_diff_shows_what_changes_and_how_much() -> None:
     ]
     assert diffs.counts(before, after) == (2, 1)
     assert diffs.unified("a", "a", name="x.md").plain == "x.md: no difference"
+
+
+def test_a_long_text_shows_both_ends_and_counts_the_rest() -> None:
+    """A short one is shown whole; of a long one as many lines as asked for, most of them from its beginning."""
+    text = ink("\n".join("abcdefgh"))
+    assert screen.both_ends(text, most=8) is text
+    assert screen.both_ends(text, most=4).plain.splitlines() == ["a", "b", "c", "... 4 more lines ...", "h"]
+    assert screen.both_ends(text, most=7).plain.splitlines() == [*"abcdef", "... 1 more line ...", "h"]
 
 
 def test_cells_that_are_styled_keep_their_words() -> None:
