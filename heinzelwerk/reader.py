@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from heinzelwerk import errors, ids, inbox
+from heinzelwerk import admission, errors, ids, inbox, spending
 from heinzelwerk.budget import Spent
 from heinzelwerk.effect import EffectRecord
 from heinzelwerk.generation import ContractEntry
@@ -14,11 +14,14 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
 from heinzelwerk.ports import Works
 from heinzelwerk.session import Overview
+from heinzelwerk.spending import Asked
 from heinzelwerk.turn import TurnRecord
 
 LOOK_EVERY_S = 0.2
 """How often somebody who waits looks again."""
 _WORDS = ("reply", "question", "failure")
+_PAGE = 500
+"""Events of a spine that are read at once, from its end."""
 _AT_ONCE = 32
 """Sessions that are read side by side: a team of hundreds is listed in a few round trips, one pool is not flooded."""
 
@@ -128,6 +131,32 @@ class Reader:
             self._store.spent(self.team, day=day), *(self._store.spent(self.team, name, day=day) for name in names)
         )
         return whole, dict(zip(names, each, strict=True))
+
+    async def models(self, *, day: str | None = None) -> dict[str, dict[str, Asked]]:
+        """What one UTC day (None: today) cost by session and model, from the spines; sealed turns are left out."""
+        day = day or admission.at(await self._store.now_ms()).date().isoformat()
+        _, each = await self.costs(day=day)
+        names = [name for name, spent in each.items() if spent.spent or spent.possible or spent.reserved]
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def read(name: str) -> dict[str, Asked]:
+            async with gate:
+                return spending.by_model(await self._since(SessionId(self.team, name), day), day=day)
+
+        return dict(zip(names, await asyncio.gather(*map(read, names)), strict=True))
+
+    async def _since(self, session: SessionId, day: str) -> list[bytes]:
+        """The events of a session from this day on, read from the spine's end: a year of them lies before."""
+        seen = await self._store.overview(session)
+        end, lines = (seen.seq if seen else 0), list[bytes]()
+        while end > 0 and not (lines and spending.day_of(lines[0]) < day):
+            start = max(0, end - _PAGE)
+            page = await self._store.spine(session, after=start, limit=end - start)
+            if not page:  # sealed
+                break
+            lines[:0] = page
+            end = start
+        return lines
 
     async def now_ms(self) -> int:
         """The server's clock, in milliseconds."""

@@ -55,15 +55,18 @@ async def log_command(shell: Shell, client: Client, *, name: str, turn: int | No
 @options.on_team
 @options.as_json
 async def costs_command(shell: Shell, client: Client, *, day: str | None, as_json: bool) -> None:
-    """Show what a day cost, and the caps."""
+    """Show what a day cost by Heinzelmännchen and by model, and the caps."""
     if day is not None and not costs.is_day(day):
         raise click.UsageError(f"{day!r} is no day: write YYYY-MM-DD.")
     whole, each = await client.costs(day=day)
-    caps = shell.caps(client.team)
+    caps, models = shell.caps(client.team), await client.models(day=day)
     if as_json:
-        shell.screen.data({"team": client.team, "day": day or "today", "whole": whole, "each": each, "caps": caps})
-    else:
-        shell.screen.result(costs.as_table(client.team, day or "today (UTC)", whole, each, caps))
+        found = {"team": client.team, "day": day or "today", "whole": whole, "each": each, "models": models}
+        shell.screen.data({**found, "caps": caps})
+        return
+    shell.screen.result(costs.as_table(client.team, day or "today (UTC)", whole, each, caps))
+    if any(models.values()):
+        shell.screen.result("", costs.by_model(models))
 
 
 @click.command("export")

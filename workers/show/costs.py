@@ -7,6 +7,7 @@ from datetime import date
 from rich.console import Group, RenderableType
 
 from heinzelwerk.budget import Caps, Spent
+from heinzelwerk.spending import Asked
 from workers.show import figures
 from workers.show.screen import ink, table
 
@@ -32,6 +33,28 @@ def as_table(team: str, day: str, whole: Spent, each: Mapping[str, Spent], caps:
     grid = table(("heinzel", "spent", "possibly", "put aside", "cap"), [*rows, total], right=(1, 2, 3, 4))
     turn = figures.money(caps.turn) if caps.turn is not None else "no cap"
     return Group(ink(f"costs of {team}, {day}; one turn at most {turn}", "bold"), grid)
+
+
+def by_model(each: Mapping[str, Mapping[str, Asked]]) -> RenderableType:
+    """The same day by Heinzelmännchen and model, the dearest first."""
+    rows = [(name, model, asked) for name, models in each.items() for model, asked in models.items()]
+    rows.sort(key=lambda row: (-row[2].spent, row[0], row[1]))
+    return table(
+        ("heinzel", "model", "requests", "tokens", "spent", "possibly"),
+        (
+            (
+                name,
+                model,
+                f"{asked.requests:,}",
+                figures.tokens(asked.input_tokens, asked.output_tokens),
+                figures.money(asked.spent),
+                figures.money(asked.possible),
+            )
+            for name, model, asked in rows
+        ),
+        right=(2, 3, 4, 5),
+        folds=(1,),
+    )
 
 
 def _amounts(spent: Spent) -> tuple[str, str, str]:

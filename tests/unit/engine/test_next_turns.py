@@ -13,7 +13,7 @@ from heinzelwerk.effect import EffectRecord, EffectState
 from heinzelwerk.publisher.contracts import ContractFiles
 from heinzelwerk.testing import house
 from heinzelwerk.turn import TurnState
-from tests.unit.engine.desk import SESSION, THREE, Desk, Reply, desk, outcome
+from tests.unit.engine.desk import NAME, SESSION, THREE, Desk, Reply, desk, outcome
 
 LESSON = "Say numbers as numbers."
 OLD = THREE.replace("EXTRA", "")
@@ -75,6 +75,23 @@ async def test_a_lesson_that_was_declined_is_never_offered(tmp_path: Path) -> No
     await client.decline(record.id, by="ada")
     await again(made, 2)
     assert LESSON not in made.model.heard()
+
+
+async def test_a_day_is_told_by_contract_and_model(tmp_path: Path) -> None:
+    """The figures by model add up to the ledger's, from the first event of the day on; another day has none of them."""
+    made, client = await at_work(tmp_path, outcome())
+    await made.finish()
+    for number in range(2, 4):
+        await again(made, number)
+    whole, _ = await client.costs()
+    models = await client.models()
+    asked = models["page"][NAME]
+    assert (asked.requests, asked.input_tokens, asked.output_tokens) == (3, 3000, 300)
+    assert asked.spent == whole.spent > 0
+    assert (await client.models(day="2001-01-01")) == {}
+    made.clock.pass_(86_400)
+    await again(made, 4)
+    assert (await client.models())["page"][NAME].requests == 1
 
 
 async def test_an_approved_amendment_changes_the_file_and_acts_after_a_load(tmp_path: Path) -> None:
