@@ -90,10 +90,10 @@ def _asks(opening: Opening, found: Outcome) -> Iterable[Ask]:
                 key = effect_key(session, turn.wake.key, entry.output, index)
                 yield Ask(key, entry.output, entry.action, entry.args, words)
     for index, lesson in enumerate(found.lessons):
-        key = effect_key(session, turn.wake.key, "lesson", index)
+        key = effect_key(session, turn.wake.key, KEEP_LESSON, index)  # a name that no output can have
         yield Ask(key, "lesson", KEEP_LESSON, {"sha256": ids.digest(lesson.sentence)}, text.safe(lesson.sentence))
     if found.amendment is not None:
-        key = effect_key(session, turn.wake.key, "contract", 0)
+        key = effect_key(session, turn.wake.key, AMEND, 0)
         arguments = {
             "contract": opening.contract.name,
             "team": turn.wake.team,

@@ -185,6 +185,8 @@ def decide(
 def _approve_text(team: TeamState, effect: EffectRecord) -> None:
     text, session = team.effect_texts.get(effect.id), team.sessions[effect.heinzel]
     earlier = session.approved.get(effect.output)
+    if effect.call is not None or effect.action in rules.NO_DRAFT:
+        return
     if text is not None and effect.output and (earlier is None or earlier[0] <= effect.turn):
         session.approved[effect.output] = (effect.turn, text)
 

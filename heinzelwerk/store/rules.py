@@ -31,6 +31,8 @@ EARLIER_FIRST = "an earlier turn's effect on this target goes first"
 TARGET_IN_USE = "another effect writes to this target"
 INTERRUPTED = "interrupted"
 REFUSED = "refused"
+NO_DRAFT = frozenset({"lesson.keep", "contract.amend"})
+"""Actions whose text is no draft of an output, though an output may have the same name."""
 REASON_CHARS = 300
 """Of a reason for an effect's end this much is kept; it travels as mail and stands on the spine."""
 

@@ -105,10 +105,12 @@ local function finish(effect, state, changes)
   tell(effect)
 end
 
--- The text becomes the output's last approved draft, unless a later turn's is.
+-- The text becomes the output's last approved draft, unless a later turn's is. A chat's write, a lesson and an amendment are
+-- no draft of an output, though an output may have the same name.
+local NO_DRAFT = { ['lesson.keep'] = true, ['contract.amend'] = true }
 local function approve_text(effect)
   local text = call('GET', B .. 'effect:' .. effect.id .. ':text')
-  if not text or effect.output == '' then return end
+  if not text or effect.output == '' or chat(effect) or NO_DRAFT[effect.action] then return end
   local drafts, field = of(effect.heinzel) .. ':drafts', 'a:' .. effect.output
   local earlier = tonumber(string.match(call('HGET', drafts, field) or '', '^%d+') or '0')
   if earlier <= effect.turn then call('HSET', drafts, field, int(effect.turn) .. ' ' .. effect.text_sha256 .. ' ' .. text) end

@@ -14,6 +14,7 @@ from heinzelwerk.effect import Decision, EffectState, Moved
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
+from heinzelwerk.outcome import Lesson
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import House, ScriptedEngine, finish
 from heinzelwerk.turn import TurnState
@@ -274,3 +275,20 @@ async def test_an_attempt_that_may_still_run_is_not_resolved() -> None:
     home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
     late = await apply.resolve(house.TEAM, effect.id, "retry", by="ada", works=home.works)
     assert late.moved is Moved.DONE
+
+
+async def test_an_output_may_be_called_lesson() -> None:
+    """A draft and a lesson of one outcome are two asks, and keeping the lesson approves no draft."""
+    raw = house.page().replace("    page: {format", "    lesson: {format").replace("output: page", "output: lesson")
+    raw = raw.replace("### Maintains\n- `page`", "### Maintains\n- `lesson`")
+    learned = Lesson(sentence="Look twice.")
+    home = house.build(engine=ScriptedEngine([finish(lessons=[learned])]))
+    await home.load(raw)
+    await home.wake()
+    await advance(PAGE, home.works)
+    asked = {effect.action: effect for effect in await home.store.effects(house.TEAM, undecided=True)}
+    assert set(asked) == {"notes.place", "lesson.keep"}
+    await apply.decide(house.TEAM, asked["lesson.keep"].id, Decision.APPROVED, by="ada", works=home.works)
+    assert await home.store.draft(PAGE, "lesson", approved=True) is None
+    await apply.decide(house.TEAM, asked["notes.place"].id, Decision.APPROVED, by="ada", works=home.works)
+    assert await home.store.draft(PAGE, "lesson", approved=True) == (1, "The page says hello.")
