@@ -93,7 +93,8 @@ def _ended(data: Facts) -> str:
     verdict, reason, report = (shown(name, data.get(name)) for name in ("verdict", "reason", "report"))
     requests, calls = whole(data, "requests") or 0, whole(data, "tool_calls") or 0
     spent = f"{figures.counted(requests, 'request')}, {figures.counted(calls, 'tool call')}"
-    return _joined((f"{verdict}: {reason}" if reason else verdict, report, spent))
+    why = f"{verdict}: {reason}" if reason and reason not in report else verdict
+    return _joined((why, report, spent))
 
 
 def _waiting(data: Facts) -> str:

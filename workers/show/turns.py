@@ -49,7 +49,8 @@ def ended(turn: TurnRecord) -> Text:
             ),
         )
     )
-    said = " · ".join(line(word) for word in (turn.reason, turn.report) if word)
+    reason = "" if turn.reason in turn.report else turn.reason
+    said = " · ".join(line(word) for word in (reason, turn.report) if word)
     return Text.assemble(
         ink(f"turn {turn.number} {turn.state}", _STATES.get(turn.state, "red")), ink(f"  {said}\n  {figures_line}")
     )

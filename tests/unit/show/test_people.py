@@ -13,7 +13,9 @@ from heinzelwerk.generation import ContractEntry
 from heinzelwerk.ids import SessionId
 from heinzelwerk.inbox import Item, Waiting
 from heinzelwerk.session import Overview
-from workers.show import costs, decisions, roster, spines
+from heinzelwerk.turn import TurnRecord, TurnState
+from heinzelwerk.wake import Cause, Wake
+from workers.show import costs, decisions, roster, spines, turns
 from workers.show.screen import Screen
 
 NOW = 1_800_000_000_000
@@ -145,3 +147,18 @@ def test_an_export_is_judged_line_by_line() -> None:
     assert spines.verify(seal + later[0]).ok
     assert spines.verify(seal + lines[1]).bad_line == 2
     assert spines.as_data(spines.verify(b""))["ok"] is True
+
+
+def test_a_turn_says_its_reason_once() -> None:
+    """What the report says too is left out before it."""
+    record = TurnRecord(
+        number=3,
+        wake=Wake(team="core", heinzel="page", key="k", cause=Cause.MANUAL),
+        state=TurnState.COMPLETED,
+        accepted_ms=1,
+        as_of_ms=1,
+        started_ms=1,
+        reason="All is as it was.",
+        report="Nothing to do. All is as it was.",
+    )
+    assert printed(turns.ended(record)).splitlines()[0] == "turn 3 completed  Nothing to do. All is as it was."

@@ -100,6 +100,18 @@ def test_a_failed_attempt_and_a_retried_call_are_told_with_their_reason() -> Non
     assert rows[1].detail == "read_x 12 ms, y failed · RETRY attempt 1 · limit 2 · tool read_x"
 
 
+def test_a_reason_that_the_report_holds_is_told_once() -> None:
+    """A turn with nothing to do says why in its report; the same sentence before it helps nobody."""
+
+    def end(reason: str) -> str:
+        data = {"verdict": "completed", "reason": reason, "report": "Nothing to do. All is as it was."}
+        (row,) = timeline.rows(timeline.read(spine(Note("turn.ended", data, turn="docs/changelog/3"))))
+        return row.detail
+
+    assert end("All is as it was.").startswith("completed · Nothing to do. All is as it was. · ")
+    assert end("Nobody asked.").startswith("completed: Nobody asked. · Nothing to do.")
+
+
 def test_a_kind_of_a_later_release_is_shown_with_its_facts() -> None:
     """Nothing is hidden because this release does not know it."""
     (row,) = timeline.rows(
