@@ -104,7 +104,7 @@ async def hand_over(team: str, job_id: str, works: Works, *, worker: str) -> str
         result = await _run(job, held, reads, works)
         if held.interrupted is Interrupt.LOST:
             return "lost"
-        await _close(job, token, result, works, reads=reads.made)
+        await _store(job, held, result, reads.made, works)
     finally:
         works.keeper.forget(held)
     await advance.ring(team, works)
@@ -216,6 +216,25 @@ def _request(job: JobRecord, task: Task, instructions: str, *, left_s: float) ->
         turn_tools=task.turn_tools,
         limits=limits,
     )
+
+
+async def _store(job: JobRecord, held: _HeldJob, result: HandoffResult, reads: list[Read], works: Works) -> None:
+    """Store what the run came to, over a store that does not answer for a while: it was paid for and is never repeated.
+
+    A lease that ran out meanwhile is no reason to lose it, as long as nobody has closed the job.
+    """
+    until = works.clock.monotonic() + CLOSING_S
+    while True:
+        try:
+            token = held.hold.token
+            if not await _close(job, token, result, works, reads=reads):
+                await _close(job, None, result, works, reads=reads)
+            return
+        except errors.StoreUnavailable as error:
+            if works.clock.monotonic() > until:
+                raise
+            log.warning("a handoff's result waits for the store", job=job.id, reason=str(error))
+            await asyncio.sleep(_LOOK_EVERY_S)
 
 
 async def _close(

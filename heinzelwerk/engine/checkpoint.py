@@ -178,7 +178,7 @@ class Checkpoint(AbstractCapability[TurnDeps]):
         if record is not None and record.state is CallState.DONE:
             return _again(record, call)
         if key in self.answers:
-            return _answered(self.answers[key], call)
+            return self._without_secrets(_answered(self.answers[key], call))
         safe = bool((tool_def.metadata or {}).get("replay_safe"))
         if record is not None and not safe:
             raise _interrupted(call, INTERRUPTED)

@@ -13,6 +13,7 @@ import pytest
 from heinzelwerk import handing
 from heinzelwerk.budget import Caps
 from heinzelwerk.engine import lending
+from heinzelwerk.errors import StoreUnavailable
 from heinzelwerk.handoff import (
     AgentInfo,
     HandoffRequest,
@@ -250,3 +251,24 @@ async def test_an_agent_reads_through_the_turn_and_each_call_is_on_record() -> N
     await found.finish()
     (event,) = await found.events("step.handoff")
     assert event["reads"] == {"read_one": {"calls": 2, "failed": 1}, "last_approved": {"calls": 2, "failed": 2}}
+
+
+async def test_a_result_waits_for_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was paid for: neither a server that is down at its end nor a lease that ran out meanwhile loses it."""
+    monkeypatch.setattr(handing, "_LOOK_EVERY_S", 0.0)
+    found = await desk(calls(("handoff", TASK)), outcome(), runners=("fake",))
+    await found.go()
+    close, failed = found.store.close_job, []
+
+    async def down(team: str, job_id: str, **more: Any) -> bool:
+        if len(failed) < 3:
+            failed.append(job_id)
+            found.clock.pass_(10)  # its lease is 15 s long, and nobody renews it here
+            raise StoreUnavailable("the server is down")
+        return await close(team, job_id, **more)
+
+    monkeypatch.setattr(found.store, "close_job", down)
+    assert await _hand_over(found, FakeRunner(completed())) == "completed"
+    await found.finish()
+    (event,) = await found.events("step.handoff")
+    assert (event["status"], event["cost_micros"], len(failed)) == ("completed", 10_000, 3)
