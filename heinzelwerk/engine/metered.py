@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from heinzelwerk import budget
 from heinzelwerk.ending import Failed, HandedBack, Parked
+from heinzelwerk.engine import prices
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.prices import Quote
 from heinzelwerk.engine.segment import Segment
@@ -107,6 +108,7 @@ class MeteredModel(WrapperModel):
             self.sent = False
             self._timed(self._ms(began))
             self._patience.circuits(self.wrapped).succeeded()
+            response.usage.cost = prices.reported(response)
             response.usage.cost = budget.usd(self._segment.charge(response.usage))
             response.usage.unmeasured_requests = 0  # counted at the cap: to the library's limits it is measured now
             return response

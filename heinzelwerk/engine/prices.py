@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Protocol
 
 import genai_prices
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
 
@@ -96,13 +97,35 @@ def quote(name: str, model: Model, table: Mapping[str, Price], *, gateway: bool)
 def cost(found: Quote, usage: RequestUsage) -> int | None:
     """What a finished request cost: the table first, then what the provider reported, then the list.
 
-    A reported cost stands in `usage.cost`, where the library puts a gateway's own figure.
+    A reported cost stands in `usage.cost`; see `reported`.
     """
     if not isinstance(found, ListQuote):
         return found.micros(usage)
     if usage.cost is not None:
         return budget.micros(usage.cost)
     return found.micros(usage)
+
+
+def reported(response: ModelResponse) -> Decimal | None:
+    """What the provider or gateway says that a response cost, in dollars; None where it says nothing.
+
+    The library fills `usage.cost` for its own gateway alone. OpenRouter's figure stands in the provider's details; with a
+    key of one's own at the vendor it is the fee, and the vendor's own price comes on top.
+    """
+    if response.usage.cost is not None:
+        return response.usage.cost
+    details = response.provider_details or {}
+    cost = _dollars(details.get("cost"))
+    if cost is None or not details.get("is_byok"):
+        return cost
+    upstream = _dollars(details.get("upstream_inference_cost"))
+    return None if upstream is None else cost + upstream
+
+
+def _dollars(value: object) -> Decimal | None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        return None
+    return Decimal(str(value))
 
 
 def affordable_output(found: Quote, *, input_tokens: int, micros: int, wanted: int) -> int:

@@ -12,16 +12,20 @@ import tomllib
 from decimal import Decimal
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pydantic_ai.providers
 import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.usage import RequestUsage
 
 from heinzelwerk import errors
 from heinzelwerk.engine import Models, ModelSettings, Price, models, prefixes, prices
 from heinzelwerk.engine.offline import OfflineModel
+from tests.unit.engine.desk import desk, outcome
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
 EMBEDDINGS_AND_SPEECH = {"voyageai", "sentence-transformers", "elevenlabs"}
@@ -158,6 +162,41 @@ def test_a_reported_cost_counts_before_the_list() -> None:
     usage = RequestUsage(input_tokens=10, output_tokens=10, cost=Decimal("0.25"))
     assert prices.cost(listed, usage) == 250_000
     assert prices.cost(prices.TableQuote(Price(Decimal(1), Decimal(1))), usage) == 20
+
+
+@pytest.mark.parametrize(
+    ("details", "micros"),
+    [
+        ({"cost": 0.0123}, 12_300),
+        ({"cost": 0}, 0),
+        ({"cost": 0.001, "is_byok": True, "upstream_inference_cost": 0.02}, 21_000),
+        ({"cost": -1.0}, 20_000),
+        ({"cost": float("nan")}, 20_000),
+        ({"cost": 0.001, "is_byok": True}, 20_000),
+        ({}, 20_000),
+    ],
+)
+async def test_what_openrouter_reports_is_what_a_turn_is_charged(details: dict[str, Any], micros: int) -> None:
+    """Its figure stands in the provider's details and counts before the published list; nonsense counts as nothing said."""
+
+    class Routed(FunctionModel):
+        @property
+        def system(self) -> str:
+            return "openai"
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        found = outcome()(messages, info)
+        assert isinstance(found, ModelResponse)
+        found.usage = RequestUsage(input_tokens=10_000)
+        found.provider_details = details
+        return found
+
+    name = "routed:gpt-4.1"  # two dollars for a million tokens in
+    made = await desk(
+        settings={"model": name, "prices": {}},
+        models={"routed": lambda name: Routed(answer, model_name="gpt-4.1")},
+    )
+    assert (await made.finish()).usage.cost_micros == micros
 
 
 def test_offline_is_free_and_needs_nothing() -> None:
