@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from heinzelwerk import handoff_job, ids, text
 from heinzelwerk.event import Note
@@ -17,27 +18,43 @@ if TYPE_CHECKING:
     from heinzelwerk.ports import Works
 
 _TOOLS_NAMED = 100  # an agent's own tools; their names come from outside, and an event has a cap
+_Found = TypeVar("_Found")
 _READS = TypeAdapter(list[Read])
 
 
 async def complete(note: Note, mail: Mail, team: str, works: Works) -> Note:
-    """The event of a handoff's end with all that is known of it; what a crash or the retention took is left out."""
+    """The event of a handoff's end with all that is known of it.
+
+    What a crash or the retention took, and what a newer release's worker wrote, is left out: it must not hold the session up.
+    """
     job = await works.store.job(team, str(mail.data.get("job", "")))
     if job is None:
         return note
     data: dict[str, JsonValue] = {**note.data, **_asked(job)}
     if job.started_ms is not None and job.ended_ms is not None:
         data["ms"] = job.ended_ms - job.started_ms
-    raw = await works.store.body(job.session, job.turn, handoff_job.request_body(job.id))
-    if raw is not None:
-        data["task_sha256"] = ids.digest(Task.model_validate_json(raw).task)
-    raw = await works.store.body(job.session, job.turn, handoff_job.result_body(job.id))
-    if raw is not None:
-        data |= _came_back(HandoffResult.model_validate_json(raw))
-    raw = await works.store.body(job.session, job.turn, handoff_job.reads_body(job.id))
-    if raw is not None:
-        data["reads"] = _reads(_READS.validate_json(raw))
+    task = _read(
+        Task.model_validate_json, await works.store.body(job.session, job.turn, handoff_job.request_body(job.id))
+    )
+    if task is not None:
+        data["task_sha256"] = ids.digest(task.task)
+    result = _read(
+        HandoffResult.model_validate_json,
+        await works.store.body(job.session, job.turn, handoff_job.result_body(job.id)),
+    )
+    if result is not None:
+        data |= _came_back(result)
+    reads = _read(_READS.validate_json, await works.store.body(job.session, job.turn, handoff_job.reads_body(job.id)))
+    if reads is not None:
+        data["reads"] = _reads(reads)
     return Note(note.kind, data, turn=note.turn, key=note.key)
+
+
+def _read(parse: Callable[[bytes], _Found], raw: bytes | None) -> _Found | None:
+    try:
+        return parse(raw) if raw is not None else None
+    except ValidationError:
+        return None
 
 
 def _asked(job: JobRecord) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from heinzelwerk import contract, errors, looking_back, skilling
 from heinzelwerk.contract import Contract
@@ -74,8 +74,7 @@ async def _answer(item: WaitItem, turn: TurnRecord, works: Works) -> str:
     """What the waiting call is answered with, as JSON text: a handoff's result, an effect's end, or the bare word."""
     if item.kind is WaitKind.JOB:
         raw = await works.store.body(turn.wake.session, turn.number, result_body(item.id))
-        result = {"status": item.value} if raw is None else json.loads(raw)
-        return json.dumps({"handoff": item.id, **result})
+        return json.dumps({"handoff": item.id, "status": item.value, **_stored_result(raw)})
     if item.kind is WaitKind.PROPOSAL:
         record = await works.store.effect(turn.wake.team, item.id)
         if record is not None:
@@ -88,6 +87,14 @@ async def _answer(item: WaitItem, turn: TurnRecord, works: Works) -> str:
                 }
             )
     return json.dumps({"state": item.value})
+
+
+def _stored_result(raw: bytes | None) -> dict[str, JsonValue]:
+    try:
+        found = json.loads(raw or b"{}")
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"detail": "Its stored result cannot be read."}
 
 
 async def _question_answer(turn: TurnRecord, works: Works) -> str | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from heinzelwerk.budget import Caps
@@ -284,3 +285,18 @@ async def test_a_handoff_that_nobody_took_in_time_never_runs() -> None:
     job = await found.store.job("core", item.id)
     assert job is not None
     assert job.deadline_ms == item.deadline_ms
+
+
+@pytest.mark.parametrize("stored", [b'{"of": "a newer release"}', b"\xff\xfe"])
+async def test_a_result_that_cannot_be_read_holds_nobody_up(stored: bytes) -> None:
+    """A newer release's handoff worker, or damage: the model is told what is there, and the session goes on."""
+    found = await desk(calls(HANDOFF), outcome(), runners=("fake",))
+    await found.go()
+    turn = await found.turn()
+    assert turn is not None
+    (item,) = turn.waits
+    claimed = await found.store.claim_job("core", item.id, nonce="w", worker="w")
+    assert isinstance(claimed, tuple)
+    body = {result_body(item.id): stored}
+    await found.store.close_job("core", item.id, token=claimed[1], status="completed", cost_micros=5, bodies=body)
+    assert (await found.finish()).state is TurnState.COMPLETED
