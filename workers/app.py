@@ -49,7 +49,7 @@ def make_app(settings: Settings, url: str) -> Celery:
         task_routes=doorbell.ROUTES,
         task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2},
         worker_send_task_events=True,  # Flower
-        task_send_sent_event=True,
+        task_send_sent_event=False,  # "sent" says nothing that "received" does not, and costs one more publishing per doorbell
         worker_consumer="workers.consumer:Consumer",
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
