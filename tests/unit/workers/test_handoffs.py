@@ -14,7 +14,7 @@ from config.settings import Settings
 from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.sandbox import leftovers
 from heinzelwerk.sandbox.spec import Refusal
-from tests.support.house import CountingIds, HandClock
+from heinzelwerk.testing.house import CountingIds, HandClock
 from workers import engine, handoffs
 
 
