@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from heinzelwerk.opening import FetchedInput
 
 if TYPE_CHECKING:
     from heinzelwerk.contract import Contract, InputSpec
-    from heinzelwerk.ports import Works
+    from heinzelwerk.ports import Capability, Works
 
 
 def canonical(data: JsonValue) -> str:
@@ -62,15 +63,25 @@ async def _fetch(
     return fetched
 
 
+def unserved(spec: InputSpec, capabilities: Mapping[str, Capability]) -> errors.ReadFailed | None:
+    """What a turn fails with because no capability of this deployment reads the input; None where one does, or a contract."""
+    name, _, method = spec.read.partition(".")
+    capability = capabilities.get(name)
+    if spec.contract is not None or (capability is not None and method in capability.methods()):
+        return None
+    known = ", ".join(sorted(capabilities)) or "none"
+    return errors.ReadFailed(
+        f"nothing here serves {spec.read}; capabilities that are set up: {known}",
+        fix=f"set up {name} in heinzelwerk.toml, then run `heinzelwerk doctor`",
+    )
+
+
 async def _from_capability(name: str, spec: InputSpec, as_of: datetime, works: Works) -> FetchedInput:
+    lacking = unserved(spec, works.capabilities)
+    if lacking is not None:
+        raise lacking
     capability_name, _, method = spec.read.partition(".")
-    capability = works.capabilities.get(capability_name)
-    if capability is None or method not in capability.methods():
-        known = ", ".join(sorted(works.capabilities)) or "none"
-        raise errors.ReadFailed(
-            f"nothing here serves {spec.read}; capabilities that are set up: {known}",
-            fix=f"set up {capability_name} in heinzelwerk.toml, then run `heinzelwerk doctor`",
-        )
+    capability = works.capabilities[capability_name]
     since, until = spec.window.around(as_of) if spec.window else (None, None)
     data = await capability.read(method, spec.args, since=since, until=until)
     return FetchedInput(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import heinzelwerk
-from heinzelwerk import errors, handoff, planning
+from heinzelwerk import contract, errors, gathering, handoff, planning
 from heinzelwerk.client import Client
 from heinzelwerk.ports import Works
 from heinzelwerk.sandbox import git
@@ -170,6 +170,7 @@ async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
         *doctor.sessions(seen.values(), now_ms=now_ms),
         *doctor.queues(team, due, now_ms=now_ms),
         *doctor.effects(team, recent),
+        *[finding for name, entry in entries.items() if not entry.broken for finding in await _inputs(client, name)],
         *[
             finding
             for entry in entries.values()
@@ -178,6 +179,19 @@ async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
             and publishing.action not in planning.INTERNAL
             and (finding := await _target(f"{team}/{entry.name}", works, publishing.action, publishing.args))
         ],
+    ]
+
+
+async def _inputs(client: Client, name: str) -> list[Finding]:
+    """The inputs of a contract that nothing here can read: each of its turns would end with that."""
+    entry, text = await client.contract(name)
+    read = contract.read(text, file_name=f"{name}{contract.SUFFIX}", file=entry.file).contract
+    specs = read.inputs.items() if read is not None else ()
+    lacking = [(key, gathering.unserved(spec, client.works.capabilities)) for key, spec in specs]
+    return [
+        Finding(Level.WARN, "inputs", f"{client.team}/{name} cannot read {key}: {error}", error.fix)
+        for key, error in lacking
+        if error is not None
     ]
 
 

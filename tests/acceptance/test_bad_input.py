@@ -104,6 +104,8 @@ def test_every_bad_setting_is_named_at_once(person: Person) -> None:
     for words in ("heinzelwerk.toml", "modl", "max_usd", "lease"):
         assert words in done.err
     assert done.err.count("did you mean 'model'?") == 1
+    (example,) = [word for word in done.err.split() if word.endswith("heinzelwerk.example.toml")]
+    assert Path(example).is_file()
 
 
 def test_a_settings_file_that_is_not_there_is_named(person: Person) -> None:
@@ -239,6 +241,14 @@ def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
     contract(person, "no-marker", ref="digest.md", marker="nowhere")
     contract(person, "no-repository", ref="spare.md", marker="s", repository="gone")
     contract(person, "twin")
+    contract(person, "no-chat", ref="spare.md", marker="c")
+    path = directory / "workflows" / "no-chat.prose.md"
+    path.write_text(
+        path.read_text()
+        .replace("code-host:read", "chat:read")
+        .replace("code-host.merged_pull_requests", "chat.messages")
+        .replace("args: {repository: this}", "args: {channel: ops}")
+    )
     for name in ("edited", "revoked"):
         contract(person, name, ref=f"{name}.md", marker="m")
         page(person, f"{name}.md", "m")
@@ -271,6 +281,16 @@ def test_a_path_that_is_no_repository_fails_the_turn_with_its_name(crew: Person)
     assert (done.code, done.data["state"]) == (1, "failed")
     assert "gone" in done.data["reason"]
     assert "repository gone" in crew.succeeds("doctor").out
+
+
+def test_an_input_that_nothing_here_reads_is_known_to_the_doctor(crew: Person) -> None:
+    """The failed turn advises the doctor, who names contract and input before the first turn too."""
+    said = crew.succeeds("doctor").out
+    assert "crew/no-chat cannot read merged: nothing here serves chat.messages" in said
+    assert "fix: set up chat in heinzelwerk.toml" in said
+    done = crew.types("wake", "no-chat", "--wait", "--json")
+    assert (done.code, done.data["state"]) == (1, "failed")
+    assert "nothing here serves chat.messages" in done.data["reason"]
 
 
 def test_the_second_contract_on_one_place_is_refused_when_it_plans(crew: Person) -> None:
