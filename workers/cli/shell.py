@@ -47,7 +47,7 @@ class Shell:
             except sources.BadSettings as bad:
                 raise errors.ConfigurationError(
                     "these settings cannot be used:\n" + "\n".join(_fault(fault) for fault in bad.faults),
-                    fix="correct each at the place that is named; config/heinzelwerk.example.toml shows every key",
+                    fix=f"correct each at the place that is named; {sources.EXAMPLE} shows every key",
                 ) from bad
             self._settings, self.config_file = loaded.settings, loaded.file
         return self._settings
