@@ -91,7 +91,7 @@ class Run:
         except UnexpectedModelBehavior as error:
             return self._spent_retries(error)
         except RunCancelled as cancelled:
-            return self._cancelled(cancelled)
+            return await self._cancelled(cancelled)
         except UserError as error:
             return self._failed(self._tail(), "the model cannot run this turn", str(error))
 
@@ -151,7 +151,10 @@ class Run:
         if task.cancelled():
             if why is Interrupt.LOST:
                 raise errors.LeaseLost(f"the lease of {self._claim.session} was lost before the turn ran")
-            raise Leave(Overdue if why is Interrupt.OVERDUE else lambda tail: Stopped(tail, self._stopper()))
+            if why is Interrupt.OVERDUE:
+                raise Leave(Overdue)
+            by = await self._stopper()
+            raise Leave(lambda tail: Stopped(tail, by))
         return await task
 
     def _limits(self) -> UsageLimits:
@@ -242,7 +245,7 @@ class Run:
         reason = f"{what} not valid after {info.max_retries} retries: {_place(refused)}"
         return self._failed(self._tail(found, **parts), reason, f"{error}\n\n{refused}")
 
-    def _cancelled(self, cancelled: RunCancelled) -> Ending:
+    async def _cancelled(self, cancelled: RunCancelled) -> Ending:
         why = self._claim.interrupted
         if why is Interrupt.LOST or why is None:
             raise errors.LeaseLost(f"the lease of {self._claim.session} was lost while the turn ran")
@@ -250,12 +253,16 @@ class Run:
         tail = self._tail(found if len(found) > self._segment.stored else None)
         if why is Interrupt.OVERDUE:
             return Overdue(tail)
-        return Stopped(tail, self._stopper())
+        return Stopped(tail, await self._stopper())
 
-    def _stopper(self) -> str:
-        """Who asked for the stop, as far as this process has heard."""
+    async def _stopper(self) -> str:
+        """Who asked for the stop: the interrupt came ahead of the mail that says so."""
         stop = next(
-            (m for m in self._claim.mail if m.kind is MailKind.STOP and m.turn in (None, self._segment.turn.number)),
+            (
+                m
+                for m in await self._claim.fetch_mail()
+                if m.kind is MailKind.STOP and m.turn in (None, self._segment.turn.number)
+            ),
             None,
         )
         return (stop.by or "") if stop is not None else ""
