@@ -110,9 +110,17 @@ def drain_command(shell: Shell, *, off: bool, wait: bool, as_json: bool) -> None
         shell.screen.data({"drain": not off, "busy": busy})
     elif off:
         shell.screen.result("Workers claim again.")
+    elif busy:
+        still = (
+            f"{figures.counted(busy, 'worker')} did not say yet that nothing is held there and nothing more is claimed"
+        )
+        shell.screen.result(
+            f"The drain is on; {still}.\nNext: heinzelwerk drain --wait, deploy, then heinzelwerk drain --off"
+        )
     else:
-        still = f"{figures.counted(busy, 'worker')} still finish what they hold" if busy else "nothing is at work"
-        shell.screen.result(f"Workers claim nothing more; {still}.\nNext: deploy, then heinzelwerk drain --off")
+        shell.screen.result(
+            "Workers claim nothing more; nothing is at work.\nNext: deploy, then heinzelwerk drain --off"
+        )
 
 
 async def _busy(store: Store) -> int:
