@@ -101,7 +101,10 @@ async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp) 
 
 async def _let_go(held: Claim, turns: tuple[TurnRecord, ...]) -> Advance:
     """Nothing can run now: give the session back, due at its first deadline; what waits in the inbox makes it due at once."""
-    await held.release(handed_back=False, due_ms=admission.next_deadline_ms(turns), holds_session=admission.held(turns))
+    another = admission.resumable(turns) is not None  # behind one that just ended because it could not be resumed
+    await held.release(
+        handed_back=another, due_ms=admission.next_deadline_ms(turns), holds_session=admission.held(turns)
+    )
     return Advance("nothing_due")
 
 

@@ -152,7 +152,8 @@ def _write(
         let_go(
             team,
             heinzel,
-            handed_back=change.after is After.HAND_BACK,
+            # A turn that can go on: handed back earlier, or its wait was filled while the session was held.
+            handed_back=change.after is After.HAND_BACK or any(turn.ready for turn in session.open_turns()),
             due_ms=change.due_ms,
             holds=change.holds_session,
             now=now,
@@ -204,8 +205,7 @@ def let_go(team: TeamState, heinzel: str, *, handed_back: bool, due_ms: int | No
     session.lease, session.dead = None, 0
     team.slots.pop(heinzel, None)
     waking = session.mail or (session.inbox and not holds)
-    # A turn that can go on: handed back earlier, or its wait was filled while the session was held.
-    if handed_back or waking or any(turn.ready for turn in session.open_turns()):
+    if handed_back or waking:
         team.due[member] = now
     elif due_ms is not None:
         team.due[member] = due_ms

@@ -108,5 +108,5 @@ if A.progress then
   calm('session:' .. heinzel)
 end
 call('HSET', key, unpack(fields))
-if given(A.after) then let_go(heinzel, A.after == 'hand_back', A.due_ms, A.holds) end
+if given(A.after) then let_go(heinzel, A.after == 'hand_back' or any_ready(heinzel), A.due_ms, A.holds) end
 return { 'done', int(NOW), '', call('LLEN', key .. ':mail') }

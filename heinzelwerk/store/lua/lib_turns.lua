@@ -92,7 +92,7 @@ local function let_go(heinzel, handed_back, due_ms, holds)
   call('HSET', key, 'released', token or '', 'dead', '0')
   free_slot(heinzel)
   local waking = call('EXISTS', key .. ':mail') == 1 or (not holds and call('EXISTS', key .. ':inbox') == 1)
-  if handed_back or waking or any_ready(heinzel) then
+  if handed_back or waking then
     due(member, NOW)
   elseif given(due_ms) then
     due(member, due_ms)

@@ -17,7 +17,6 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from heinzelwerk import errors
 from heinzelwerk.engine import messages
 from heinzelwerk.ids import SessionId
 from heinzelwerk.turn import TurnState
@@ -79,8 +78,7 @@ async def test_a_future_format_is_refused_before_anything_is_spent(monkeypatch: 
     monkeypatch.setattr(found.store, "history", newer)
     found.clock.pass_(20)
     before = len(found.model.requests)
-    with pytest.raises(errors.FormatTooNew, match="format 2"):
-        await found.go()
+    assert (await found.go()).did == "newer"
     assert len(found.model.requests) == before
     turn = await found.turn()
     assert turn is not None
