@@ -112,7 +112,7 @@ def test_new_writes_a_contract_that_passes_its_check(person: Person) -> None:
 
 
 def test_new_stays_where_contracts_are_kept(person: Person) -> None:
-    """Somebody who stands in workflows/, or among contracts elsewhere, gets the next one beside them."""
+    """Somebody who stands in workflows/, or among contracts elsewhere, gets the next one beside them, and `check` finds it."""
     inside = Person(person.directory / "workflows")
     inside.directory.mkdir()
     assert inside.succeeds("new", "one", "--json").data["path"] == "one.prose.md"
@@ -120,6 +120,8 @@ def test_new_stays_where_contracts_are_kept(person: Person) -> None:
     elsewhere.directory.mkdir()
     elsewhere.succeeds("new", "one", "--directory", ".")
     assert elsewhere.succeeds("new", "two", "--json").data["path"] == "two.prose.md"
+    assert "1 contract checked" in inside.succeeds("check").out
+    assert "2 contracts checked" in elsewhere.succeeds("check").out
 
 
 def test_every_row_of_the_table_names_a_real_test() -> None:

@@ -188,6 +188,8 @@ def _checked(shell: Shell, paths: Sequence[Path]) -> tuple[contracts.SetReport, 
         readings = [reading for path in paths for reading in directory.read_path(path, namespace="path")]
         return contracts.check_set(readings, installed=contracts.Installed(actions=_actions(shell)), whole=False), []
     sources = [Path(team.source) for team in shell.settings.teams.values() if team.source and not team.source_is_remote]
+    if not sources and _place_of_contracts() == Path():
+        return _checked(shell, (Path(),))
     places = sources or [Path()]
     searched: list[dict[str, object]] = [
         {"namespace": "team", "path": str(place / _WORKFLOWS), "exists": (place / _WORKFLOWS).is_dir()}
