@@ -87,6 +87,20 @@ async def test_a_turn_with_tools_and_a_structured_outcome(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+async def test_a_rejection_reaches_the_wire_without_its_record(name: str) -> None:
+    """The provider gets the words that say what was wrong; causes, attempts and limits are ours and in no request."""
+    wrong = calls("previous_turns", n=0)
+    async with served(name, wrong, outcome) as (found, model):
+        assert (await found.finish()).state is TurnState.COMPLETED
+        sent = json.dumps(model.asked[1].body)
+        assert "greater than or equal to 1" in sent
+        (step,) = [event for event in await found.events("step.tools") if event.get("retries")]
+        assert (step["retries"][0]["cause"], step["retries"][0]["limit"]) == ("validation_error", 2)
+        for word in ("validation_error", "max_retries", '"attempt"', '"retry"'):
+            assert word not in sent, word
+
+
+@pytest.mark.parametrize("name", NAMES)
 async def test_a_chat_streams_to_its_readers(name: str) -> None:
     """The same turn streamed: readers hear the words as they come, with the attempt they belong to."""
     heard: list[Fragment] = []
