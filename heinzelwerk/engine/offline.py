@@ -114,8 +114,7 @@ def _decide(facts: dict[str, Any], read: dict[str, str], *, asked: bool) -> dict
 
 
 def _report(written: Written) -> str:
-    what = f"{len(written.entries)} entries" if written.entries else f"{len(written.sources)} inputs"
-    return f"Drafted from {what} by rule; no language model was asked."
+    return f"Drafted from {written.basis} by rule; no language model was asked."
 
 
 def _nothing(reason: str) -> dict[str, Any]:

@@ -73,6 +73,13 @@ class Written:
     quotes: tuple[str, ...]
     sources: tuple[Source, ...]
 
+    @property
+    def basis(self) -> str:
+        """What it was made of, counted: `5 entries`, `1 input`."""
+        if self.entries:
+            return "1 entry" if len(self.entries) == 1 else f"{len(self.entries)} entries"
+        return "1 input" if len(self.sources) == 1 else f"{len(self.sources)} inputs"
+
 
 def write(title: str, sources: Sequence[Source], *, output_format: str = "markdown") -> Written:
     """The draft of these inputs."""

@@ -52,6 +52,20 @@ def test_an_item_that_no_rule_understands_is_not_met() -> None:
     assert "no language model" in check.evidence
 
 
+@pytest.mark.parametrize(
+    ("data", "basis"),
+    [
+        ([ROWS, "# Notes"], "5 entries"),
+        ([ROWS[:1]], "1 entry"),
+        (["# Notes"], "1 input"),
+        (["# Notes", "x"], "2 inputs"),
+    ],
+)
+def test_a_report_counts_what_it_was_made_of(data: list[object], basis: str) -> None:
+    """Entries where there are any, inputs else; one is no plural."""
+    assert offline_draft.write("Changes", [Source(f"s{n}", one) for n, one in enumerate(data)]).basis == basis
+
+
 def test_an_empty_window_is_one_sentence() -> None:
     """Nothing is made up to fill a page."""
     written = offline_draft.write("Changes", [Source("merged", [])])
