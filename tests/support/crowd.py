@@ -460,6 +460,8 @@ async def _assert_heard(crowd: Crowd, events: list[dict[str, Any]]) -> None:
     """A message is heard by a model, or starts a turn, or its turn ended otherwise with it on the spine."""
     known = {"turn.steered": "mail", "wake.skipped": "wake", "turn.started": "wake"}
     on_spine = {event["data"][known[event["kind"]]] for event in events if event["kind"] in known}
+    # A message to a turn that had ended by then is a wake from the start, under the message's name.
+    on_spine |= {event["key"].removeprefix("asked/steer/") for event in events if event["kind"] in known}
     back = {event["data"]["mail"]: event["data"]["wake"] for event in events if event["kind"] == "steer.returned"}
     on_spine |= {mail for mail, wake in back.items() if wake in on_spine}
     for name, words in crowd.steers.items():
