@@ -225,7 +225,12 @@ async def _parked(claim: Claim, opening: Opening, ending: Parked, works: Works) 
     now = claim.now_ms()
     items = tuple(
         WaitItem(
-            id=record.id, kind=WaitKind.PROPOSAL, deadline_ms=now + _ms(works.policy.approval_ttl_s), call=record.call
+            id=record.id,
+            kind=WaitKind.PROPOSAL,
+            deadline_ms=now + _ms(works.policy.approval_ttl_s),
+            call=record.call,
+            # One that cannot be made (no such target) is no question for a person: the model hears of it at once.
+            value=record.state.value if record.state.ended else None,
         )
         for record in planned.records
     )

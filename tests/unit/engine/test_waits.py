@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from heinzelwerk.budget import Caps
 from heinzelwerk.commit import Commit
 from heinzelwerk.engine.tools import Operation
+from heinzelwerk.errors import TargetMissing
 from heinzelwerk.handoff import AgentInfo as Who
 from heinzelwerk.handoff import HandoffResult, Status
 from heinzelwerk.handoff_job import Task, request_body, result_body
-from heinzelwerk.ports import Policy
+from heinzelwerk.ports import Policy, TargetView
 from heinzelwerk.turn import TurnState, WaitKind
 from heinzelwerk.wake import Cause
 from tests.unit.engine.desk import CrashHere, Desk, Reply, calls, desk, outcome, returns
@@ -144,6 +145,25 @@ async def test_a_declined_write_is_told_and_nothing_is_placed() -> None:
     await found.finish()
     assert found.house.wall.placed == []
     assert returns(found.model.requests[-1][0])["c0"].outcome == "denied"
+
+
+async def test_a_write_that_cannot_be_made_is_told_at_once() -> None:
+    """A proposal for a target that is not there is none for a person: the model hears why, and the turn goes on."""
+    found = await _chat(calls(PROPOSE), outcome(draft=None, report="Left it."))
+    found.house.wall.view = _nowhere
+    await found.go()
+    assert [due.kind for due in found.house.bell.rung] == ["session"]  # rung for again, without waiting for anybody
+    await found.go()
+    ended = await found.turn()
+    assert ended is not None
+    assert ended.state is TurnState.COMPLETED
+    part = returns(found.model.requests[-1][0])["c0"]
+    assert "no such wall" in part.model_response_str()
+    assert await found.store.effects("core", undecided=True) == ()
+
+
+async def _nowhere(arguments: Mapping[str, str]) -> TargetView:
+    raise TargetMissing("there is no such wall")
 
 
 async def test_outside_a_chat_there_is_no_write_tool() -> None:
