@@ -202,6 +202,15 @@ def test_what_is_asked_as_json_is_json_alone(crew: Person, placed: str) -> None:
         assert isinstance(crew.succeeds(*words, "--json").data, dict), words
 
 
+def test_a_mistyped_name_gets_the_nearest_one(crew: Person) -> None:
+    """Nobody is woken, and the fix names who was probably meant; where nobody is near it names the list."""
+    for words in (("wake", "chnagelog"), ("wake", "chnagelog", "--wait"), ("chat", "chnagelog", "hello")):
+        done = crew.types(*words)
+        assert done.code == 1
+        assert "did you mean changelog? `heinzelwerk list`" in done.err
+    assert "did you mean" not in crew.types("wake", "quite-another").err
+
+
 def test_a_dry_run_shows_what_the_model_would_get_and_its_price(crew: Person) -> None:
     """Instructions, first message, inputs with hashes and the cap; no turn is started."""
     before = crew.succeeds("show", "changelog", "--json").data["last_turn"]

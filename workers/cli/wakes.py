@@ -1,5 +1,6 @@
 """Commands that say something to a Heinzelmännchen: wake, event, chat, answer, steer, stop."""
 
+import difflib
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -51,7 +52,7 @@ async def wake_command(
     reply = await client.wake(name, key=key, text=text, by=by)
     if wait and reply.disposition is not Disposition.REFUSED:
         return await _followed(shell, client, reply, as_json=as_json)
-    return _said(shell, name, reply, as_json=as_json)
+    return _said(shell, name, reply, as_json=as_json, meant=await _meant(client, name, reply))
 
 
 @click.command("event")
@@ -176,7 +177,7 @@ async def _asked(
 ) -> int:
     reply = await client.ask(name, message, by=by, conversation=conversation)
     if reply.disposition is Disposition.REFUSED:
-        return _said(shell, name, reply, as_json=as_json)
+        return _said(shell, name, reply, as_json=as_json, meant=await _meant(client, name, reply))
     ended = await _watched(shell, client, reply, show=False)
     if isinstance(ended, str):
         shell.screen.problem(f"{name} gave no turn to this message: {ended}", fix=f"`heinzelwerk log {name}`")
@@ -214,12 +215,23 @@ async def _watched(shell: Shell, client: Client, reply: WakeReply, *, show: bool
     return ended
 
 
-def _said(shell: Shell, name: str, reply: WakeReply, *, as_json: bool) -> int:
+async def _meant(client: Client, name: str, reply: WakeReply) -> str:
+    """The loaded name that somebody mistyped who was refused; "" where none is near."""
+    if reply.disposition is not Disposition.REFUSED:
+        return ""
+    near = difflib.get_close_matches(name, await client.contracts(), n=1)
+    return near[0] if near and near[0] != name else ""
+
+
+def _said(shell: Shell, name: str, reply: WakeReply, *, as_json: bool, meant: str = "") -> int:
     refused = reply.disposition is Disposition.REFUSED
     if as_json:
         shell.screen.data(_as_data(reply))
     elif refused:
-        shell.screen.problem(f"{name} was not woken: {reply.reason}", fix="`heinzelwerk list` names what is loaded")
+        fix = f"did you mean {meant}? " if meant else ""
+        shell.screen.problem(
+            f"{name} was not woken: {reply.reason}", fix=f"{fix}`heinzelwerk list` names what is loaded"
+        )
     else:
         shell.screen.result(turns.accepted(reply), turns.after_wake(reply))
     return 1 if refused else 0
