@@ -179,6 +179,7 @@ class Documents(Section):
     """`[documents]`: the directory of Markdown files that drafts are placed in; None: there is none."""
 
     directory: AnchoredPath | None = None
+    chat: bool = False  # a chat may propose new text for a marked section; a person confirms each
 
 
 class EventSource(Section):

@@ -7,14 +7,17 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, Field
+
 from config.settings import Settings
 from heinzelwerk.ports import Capability, Clock, Ids, Policy
+from heinzelwerk.publisher import section
 
 if TYPE_CHECKING:
     from heinzelwerk.claim import Claim
     from heinzelwerk.contract import Contract
     from heinzelwerk.ending import Ending
-    from heinzelwerk.engine import Models, ModelSettings, PydanticEngine
+    from heinzelwerk.engine import Models, ModelSettings, Operation, PydanticEngine
     from heinzelwerk.opening import Opening
     from heinzelwerk.turn import EnginePins
 
@@ -61,10 +64,30 @@ class EngineRoom:
             capabilities=self._capabilities,
             runners=offered(self._settings),
             lends=lent(self._settings),
+            operations=chat_operations(self._settings),
             clock=self._clock,
             ids=self._ids,
             jitter=random.random,
         )
+
+
+class ReplaceSection(BaseModel):
+    """A chat's proposal for a document: the section between two markers, and the text that shall stand there."""
+
+    ref: str = Field(min_length=1, max_length=1_024, description="The document, such as notes/changes.md.")
+    marker: str = Field(min_length=1, max_length=64, description="The name in the section's begin and end markers.")
+    text: str = Field(min_length=1, max_length=100_000, description="The whole new text of the section, Markdown.")
+
+
+def chat_operations(settings: Settings) -> tuple[Operation, ...]:
+    """What people may ask for in a chat beside reading: proposals that a person confirms, where the operator lets chats."""
+    from heinzelwerk.engine import Operation
+
+    documents = settings.documents
+    if documents.directory is None or not documents.chat:
+        return ()
+    words = "Propose new text for a marked section of a document. Nothing is changed before a person has confirmed it."
+    return (Operation(section.ACTION, words, ReplaceSection),)
 
 
 class EngineAtFirstUse:

@@ -3,5 +3,6 @@
 from heinzelwerk.engine.models import Models, ModelSettings
 from heinzelwerk.engine.prices import Price
 from heinzelwerk.engine.run import PydanticEngine
+from heinzelwerk.engine.tools import Operation
 
-__all__ = ["ModelSettings", "Models", "Price", "PydanticEngine"]
+__all__ = ["ModelSettings", "Models", "Operation", "Price", "PydanticEngine"]

@@ -17,6 +17,7 @@ from tests.support import talking
 from tests.support.deployment import CONTRACT, SESSION, SETTINGS, TEAM, Deployment
 
 REMOTE = SETTINGS.replace('source = "team"', 'source = "https://git.example.org/team.git"')
+CHATTY = SETTINGS.replace('directory = "documents"', 'directory = "documents"\nchat = true')
 AMENDED = CONTRACT.replace("Keep the page true.", "Keep the page true and short.")
 
 
@@ -115,6 +116,23 @@ async def test_an_approved_amendment_is_written_and_acts_after_a_load(deployment
     await typed(deployment, "load")
     await typed(deployment, "wake", "page", "--wait")
     assert "true and short" in talking.heard(deployment.gate.directory)[-1]
+
+
+@pytest.mark.parametrize("deployment", [CHATTY], indirect=True)
+async def test_a_chats_write_is_confirmed_by_a_person_and_the_same_turn_goes_on(deployment, team):
+    """The chat proposes, the inbox shows it, approving places it once in another process, and the turn hears of it."""
+    _, runtime = team
+    notes = deployment.directory / "documents" / "notes.md"
+    notes.write_text("<!-- heinzelwerk:begin weekly -->\n<!-- heinzelwerk:end weekly -->\n")
+    await typed(deployment, "chat", "page", "PLACE it, please.", "--as", "ada")
+    (item,) = json.loads(await typed(deployment, "inbox", "--json"))["items"]
+    assert "From the chat." not in notes.read_text()
+    await typed(deployment, "approve", item["id"], "--wait", "--as", "ada")
+    (turn,) = await deployment.ended(runtime, [1])
+    assert turn.state is TurnState.COMPLETED
+    assert notes.read_text().count("From the chat.") == 1
+    assert len(deployment.gate.requests()) == 3
+    assert "From the chat." not in str(await runtime.works.store.spine(SESSION))
 
 
 @pytest.mark.parametrize("deployment", [REMOTE], indirect=True)

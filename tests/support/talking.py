@@ -45,6 +45,9 @@ async def _answer(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
     (outcome, *_) = info.output_tools
     if "read_page" not in names:
         return ModelResponse(parts=[ToolCallPart("read_page", {})])
+    if "PLACE" in said and "documents_replace_section" not in names:
+        words = {"ref": "notes.md", "marker": "weekly", "text": "From the chat."}
+        return ModelResponse(parts=[ToolCallPart("documents_replace_section", words)])
     wanted: dict[str, object] = NOTHING
     if "ASK" in said and outcome.name not in names:
         wanted = {"report": "It asks.", "question": QUESTION}
