@@ -1,7 +1,8 @@
 """The publisher `contract.amend`: an approved change of a contract's own text, written into its team's repository.
 
 A team whose repository is a directory of the operator's gets the file replaced; the next load makes it act. A repository
-that is fetched with git belongs to its remote: there approving records the decision, and people apply the patch.
+that is fetched with git belongs to its remote, and a directory may be mounted read-only: there approving records the
+decision, and people apply the patch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ Loaded = Callable[[str, str], Awaitable[bytes | None]]
 """The bytes of a team's contract as the newest generation has them; None where none is loaded."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def by_hand(root: Path | None) -> bool:
+    """Whether people apply a change themselves: the team has no directory here, or one that is mounted read-only.
+
+    A directory that is not on this machine is another worker's to write.
+    """
+    if root is None:
+        return True
+    workflows = root / amending.WORKFLOWS
+    return workflows.is_dir() and not os.access(workflows, os.W_OK)
 
 
 class ContractFiles:
@@ -47,15 +59,8 @@ class ContractFiles:
 
         TargetMissing: no such contract. TargetConflict: a link, or a file that is no text.
         """
-        team, name = arguments["team"], arguments["contract"]
-        root = self._directories.get(team)
-        data = await asyncio.to_thread(self._read, root, name) if root is not None else None
-        if (
-            data is None
-        ):  # the loaded text has the same bytes, and so the same hash, as the file that it was loaded from
-            data = await self._loaded(team, name)
-        if data is None:
-            raise TargetMissing(f"team {team} has no contract {name} loaded: it was renamed or taken out")
+        name = arguments["contract"]
+        data = await self._current(arguments["team"], name)
         return TargetView(self.target(arguments), ids.digest(data), _text(data, name), revision=ids.digest(data))
 
     async def place(self, placement: Placement, *, deadline_s: float) -> str:
@@ -69,14 +74,21 @@ class ContractFiles:
         if wrong:
             raise TargetConflict(f"nothing was written, the new text of {name} has an error in {wrong}")
         root = self._directories.get(team)
-        if root is not None:
+        if root is not None and not by_hand(root):
             deadline = self._monotonic() + deadline_s * replacing.SHARE_OF_TIME
             return await asyncio.to_thread(self._write, root, name, placement, deadline)
-        data = await self._loaded(team, name)
+        _check(await self._current(team, name), name, placement)
+        return ids.digest(placement.text)
+
+    async def _current(self, team: str, name: str) -> bytes:
+        root = self._directories.get(team)
+        data = await asyncio.to_thread(self._read, root, name) if root is not None else None
+        if data is None:
+            # The loaded text has the same bytes, and so the same hash, as the file that it was loaded from.
+            data = await self._loaded(team, name)
         if data is None:
             raise TargetMissing(f"team {team} has no contract {name} loaded: it was renamed or taken out")
-        _check(data, name, placement)
-        return ids.digest(placement.text)
+        return data
 
     def _read(self, root: Path, name: str) -> bytes | None:
         ref = amending.place(name)

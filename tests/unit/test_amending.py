@@ -13,6 +13,7 @@ import pytest
 from heinzelwerk import amending, errors, ids, loading
 from heinzelwerk.contract.sets import Installed
 from heinzelwerk.ports import Placement
+from heinzelwerk.publisher import contracts
 from heinzelwerk.publisher.contracts import ContractFiles
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.testing import house
@@ -116,6 +117,21 @@ async def test_without_a_directory_nothing_is_written_and_the_loaded_text_counts
     assert (await elsewhere.view(ARGUMENTS)).shown == ids.digest(OLD)
     with pytest.raises(errors.TargetUnavailable):
         await elsewhere.place(placement(), deadline_s=5)
+
+
+async def test_a_directory_that_is_mounted_read_only_is_left_to_people(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the shipped compose file mounts it: the decision is recorded over the file as it is, and people apply the patch."""
+    monkeypatch.setattr(contracts.os, "access", lambda path, mode: False)
+    publisher = ContractFiles({TEAM: root}, loaded)
+    assert contracts.by_hand(root)
+    assert not contracts.by_hand(root / "elsewhere")
+    assert await publisher.place(placement(), deadline_s=5) == ids.digest(NEW)
+    assert file(root).read_text() == OLD
+    file(root).write_text(OLD + "\nMine.\n")
+    with pytest.raises(errors.TargetConflict, match="changed since"):
+        await publisher.place(placement(), deadline_s=5)
 
 
 @pytest.mark.parametrize(

@@ -161,9 +161,10 @@ def _amended(shell: Shell, reply: MoveReply, patch: str, *, as_json: bool) -> in
     """An approved change of a contract: a worker writes its file, or the patch is all that stdout gets."""
     record = reply.record
     assert record is not None  # noqa: S101 - what was done has a record
+    from heinzelwerk.publisher import contracts
     from workers import translation  # settings are read by those alone who need them
 
-    written = record.team in translation.directories(shell.settings)
+    written = not contracts.by_hand(translation.directories(shell.settings).get(record.team))
     if as_json:
         shell.screen.data({**_as_data(reply), "patch": patch})
     elif written:

@@ -121,7 +121,7 @@ def amended(effect: EffectRecord, *, written: bool) -> Text:
             ),
         )
     return ink(
-        f"{effect.id} approved by {effect.decided_by}. No directory of team {effect.team} is written here: "
+        f"{effect.id} approved by {effect.decided_by}. No file of team {effect.team} can be written here: "
         f"apply this patch in its repository (`git apply`), then load."
     )
 
