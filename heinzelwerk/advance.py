@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heinzelwerk import admission, claim, closing, errors, resuming, settling, starting, unanswered
+from heinzelwerk import admission, claim, closing, errors, quarantine, resuming, settling, starting, unanswered
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body
 from heinzelwerk.opening import Opening
@@ -30,7 +30,8 @@ LEAVE_NEWER_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What happened: `did` is one word (a turn's state, `held`, `nothing_due`, `no_slot`, `newer`, `lost`), `turn` its number."""
+    """What happened: `did` is one word (a turn's state, `held`, `nothing_due`, `no_slot`, `newer`, `solo`, `quarantined`,
+    `lost`), `turn` its number."""
 
     did: str
     turn: int | None = None
@@ -42,6 +43,11 @@ async def advance(session: SessionId, works: Works) -> Advance:
         if isinstance(held, NotClaimed):
             return Advance(held.reason)
         try:
+            damage = quarantine.at_end(held.snapshot)
+            if damage is not None:
+                held.released = True
+                await quarantine.set_aside(session, damage, works.store, token=held.token)
+                return Advance("quarantined")
             did = await _segment(held, works)
         except errors.LeaseLost as lost:
             log.warning("lease lost", session=str(session), reason=str(lost))

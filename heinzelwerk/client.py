@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from heinzelwerk import advance, apply, errors
+from heinzelwerk import advance, apply, errors, quarantine
 from heinzelwerk.effect import Decision, EffectRecord, EffectState, MoveReply
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting, PostReply
@@ -23,10 +23,13 @@ from heinzelwerk.ports import Works
 from heinzelwerk.reader import LOOK_EVERY_S, Reader
 from heinzelwerk.text import clean_line
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
+from heinzelwerk.verification import Damage
 from heinzelwerk.wake import Acceptance, Cause, Disposition, Wake, WhenBusy
 
 _Record = TypeVar("_Record", bound=BaseModel)
 
+LOOKED_AT_AT_ONCE = 8
+"""Sessions whose spines are checked side by side."""
 _LOOK_BACK = 500
 """Events at a spine's end among which a wake's start is looked for; a turn writes a few dozen."""
 
@@ -249,10 +252,25 @@ class Client(Reader):
         )
 
     async def pause(self, heinzel: str | None, *, paused: bool) -> None:
-        """Pause or resume one Heinzelmännchen, or (None) all of the team."""
-        if heinzel is not None:
-            await self._known(heinzel)
+        """Pause or resume one Heinzelmännchen, or (None) all of the team. Resuming one also lifts its quarantine."""
+        session = None if heinzel is None else await self._known(heinzel)
         await self._store.pause(self.team, heinzel, paused=paused)
+        if session is not None and not paused and await self._store.quarantine(session, None):
+            await self._ring()
+
+    async def inspect(self, heinzel: str) -> Damage | None:
+        """Check a session's whole stored spine; the first bad line sets the session aside until it is resumed."""
+        return await quarantine.inspect(await self._known(heinzel), self._store)
+
+    async def inspect_all(self, *, newest: int) -> None:
+        """Check the newest lines of every session of the team, and set aside those that are damaged."""
+        gate = asyncio.Semaphore(LOOKED_AT_AT_ONCE)
+
+        async def look(name: str) -> None:
+            async with gate:
+                await quarantine.inspect(SessionId(self.team, name), self._store, newest=newest)
+
+        await asyncio.gather(*map(look, await self._store.sessions(self.team)))
 
     async def _post(self, heinzel: str, mail: Mail) -> PostReply:
         reply = await self._store.post(SessionId(self.team, heinzel), mail)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from heinzelwerk import amending
 from heinzelwerk.effect import EffectRecord, EffectState
-from heinzelwerk.session import POISON_CLAIMS, Overview
+from heinzelwerk.session import POISON_CLAIMS, QUARANTINE, Overview
 from heinzelwerk.turn import TurnRecord, WaitKind
 
 
@@ -127,10 +127,9 @@ def _waits(turn: TurnRecord) -> Iterator[Item]:
 
 
 def _quarantine(seen: Overview) -> Iterator[Item]:
-    why = seen.memo.get("quarantine")
+    why = seen.memo.get(QUARANTINE)
     if why or seen.dead_claims >= POISON_CLAIMS:
-        what = why or f"killed its worker {seen.dead_claims} times"
         name = seen.session.heinzel
-        yield Item(
-            Waiting.QUARANTINE, f"{name}/quarantine", name, seen.last_turn, what, 0, None, f"heinzelwerk log {name}"
-        )
+        what = why or f"killed its worker {seen.dead_claims} times"
+        command = f"heinzelwerk resume {name}" if why else f"heinzelwerk log {name}"
+        yield Item(Waiting.QUARANTINE, f"{name}/quarantine", name, seen.last_turn, what, 0, None, command)

@@ -161,6 +161,13 @@ class Store(Protocol):
     ) -> bool:
         """Give the lease up without a commit; False where it was lost. Handed back: due now, the claim not counted as dead."""
 
+    async def quarantine(self, session: SessionId, why: str | None, *, token: str | None = None) -> bool:
+        """Mark a session whose spine is damaged, with the reason: no claim and no ring until `why` None lifts the mark.
+
+        `token`: by the holder, who gives the lease up with it, False where that was lost. Lifting accepts the damage up to
+        the spine's present end (memo ACCEPTED) and makes the session due; False where there was no mark.
+        """
+
     async def urgent(self, sessions: Sequence[SessionId]) -> dict[SessionId, tuple[Mail, ...]]:
         """The unread stops and steers of sessions that this process runs; sessions without any are left out."""
 

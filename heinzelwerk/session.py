@@ -15,6 +15,10 @@ POISON_CLAIMS = 4
 """The claim that ends a turn `failed: poison` without running it."""
 SOLO_CLAIMS = 2
 """From this many dead claims on the session is rung on the queue `solo`."""
+QUARANTINE = "quarantine"
+"""The memo that says why a session is set aside: its spine is damaged and nobody claims it until a person lifts the mark."""
+ACCEPTED = "damage_accepted"
+"""The memo `<seq> <head>` of a lifted mark: up to that event damage is known and accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,8 @@ class Snapshot:
 
     `dead_claims` are earlier claims that neither committed progress nor handed back. `turns` are the turns that have
     not ended, oldest first, their waits filled in as far as others have filled them. `inbox` is in order of acceptance.
-    `memo` holds the session's small facts (last success, quarantine, hourly count). `now_ms` is server time.
+    `memo` holds the session's small facts (last success, quarantine, hourly count). `now_ms` is server time. `last` is
+    the last stored spine line as it is (the seal where all are sealed): what `chain` says of it is checked before a run.
     """
 
     session: SessionId
@@ -39,11 +44,14 @@ class Snapshot:
     generation: int = 0
     paused: bool = False
     memo: dict[str, str] = field(default_factory=dict)
+    last: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class NotClaimed:
-    """Why a session was not claimed: `held` elsewhere, `nothing_due`, `no_slot` of the team free, `newer` format."""
+    """Why a session was not claimed: `held` elsewhere, `nothing_due`, `no_slot` of the team free, `newer` format,
+    `quarantined` until a person lifts the mark, or `solo`: it killed workers and this one has others beside it.
+    """
 
     reason: str
 
@@ -64,6 +72,8 @@ class Overview:
     next_slot_ms: int | None
     dead_claims: int
     memo: dict[str, str]
+    head: str | None = None
+    last: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from heinzelwerk.effect import EffectRecord, EffectState
 from heinzelwerk.generation import ContractEntry
-from heinzelwerk.session import POISON_CLAIMS, Due, Overview
+from heinzelwerk.session import POISON_CLAIMS, QUARANTINE, Due, Overview
 from heinzelwerk.turn import WaitKind
 
 OLDEST_SERVER = (6, 2)
@@ -24,6 +24,8 @@ OLDEST_BEAT_MS = 60_000
 LATE_MS = 120_000
 """What is due for longer than this is not only waiting for its turn."""
 MANY_WAITING = 1_000
+NEWEST_LINES = 500
+"""Of each spine so many lines are checked; `heinzelwerk export` checks all of one."""
 
 
 class Level(StrEnum):
@@ -247,18 +249,25 @@ def sessions(seen: Iterable[Overview], *, now_ms: int) -> list[Finding]:
                     "start an upkeep worker: `heinzelwerk worker upkeep`; the slot is still accounted for",
                 )
             )
-        if one.memo.get("quarantine") or one.dead_claims >= POISON_CLAIMS:
-            found.append(
-                Finding(
-                    Level.WARN,
-                    "quarantined",
-                    f"{name} killed its worker {one.dead_claims} times"
-                    + (f": {one.memo['quarantine']}" if one.memo.get("quarantine") else ""),
-                    f"`heinzelwerk log {one.session.heinzel}` shows the turn; wake it again when the cause is gone",
-                )
-            )
+        found += _set_aside(one)
         found += _stuck(one, now_ms)
     return found
+
+
+def _set_aside(one: Overview) -> list[Finding]:
+    name = one.session.heinzel
+    if one.memo.get(QUARANTINE):
+        what = f"{one.session} is set aside, {one.memo[QUARANTINE]}"
+        fix = (
+            f"`heinzelwerk export {name} -o FILE`, `heinzelwerk export --verify FILE`: restore the store from a backup, or "
+            f"`heinzelwerk resume {name}` to go on with the record as it is"
+        )
+        return [Finding(Level.DOWN, "quarantined", what, fix)]
+    if one.dead_claims >= POISON_CLAIMS:
+        what = f"{one.session} killed its worker {one.dead_claims} times"
+        fix = f"`heinzelwerk log {name}` shows the turn; wake it again when the cause is gone"
+        return [Finding(Level.WARN, "quarantined", what, fix)]
+    return []
 
 
 def _stuck(one: Overview, now_ms: int) -> list[Finding]:

@@ -157,6 +157,7 @@ async def _deployment(settings: Settings, runtime: Runtime) -> list[Finding]:
 async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
     store = works.store
     client = Client(works, team, rings=False)
+    await client.inspect_all(newest=doctor.NEWEST_LINES)
     entries, recent, due, seen, troubles = await asyncio.gather(
         store.entries(team),
         store.effects(team),

@@ -61,7 +61,7 @@ TABLE: Final[tuple[Rule, ...]] = (
     Rule(f"{{<name>}}:{_H}:inbox", "list", "accept", "never", "entries go as they are worked off"),
     Rule(f"{{<name>}}:{_H}:mail", "list", "post", "never", "entries go with the next commit"),
     Rule(f"{{<name>}}:{_H}:spine", "list", "commit", "never", "kept until prune seals it"),
-    Rule(f"{{<name>}}:{_H}:memo", "hash", "commit", "never", "small facts of a session, overwritten"),
+    Rule(f"{{<name>}}:{_H}:memo", "hash", "commit, quarantine", "never", "small facts of a session, overwritten"),
     Rule(f"{{<name>}}:{_H}:open", "zset", "commit", "never", "entries go when turns end"),
     Rule(f"{{<name>}}:{_H}:turns", "hash", "commit", "never", "records are kept until prune, after their retention"),
     Rule(

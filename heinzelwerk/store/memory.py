@@ -170,6 +170,10 @@ class MemoryStore(MemoryReading):
         if session is not None and session.lease is not None and ms.held(session, now):
             state.due[member] = session.lease.until_ms
             return False
+        if session is not None and session.quarantined:
+            state.due.pop(member, None)
+            state.backoff.pop(member, None)
+            return False
         if not memory_session.take_slot(state, heinzel, now, now, self._options):
             return False
         delay = ms.bump(state, member, now, self._options)
@@ -220,6 +224,10 @@ class MemoryStore(MemoryReading):
             now=now,
         )
         return True
+
+    async def quarantine(self, session: SessionId, why: str | None, *, token: str | None = None) -> bool:
+        """Set a session aside, or lift that."""
+        return memory_session.quarantine(self._team(session.team), session.heinzel, why, token, self._clock_ms())
 
     async def urgent(self, sessions: Sequence[SessionId]) -> dict[SessionId, tuple[Mail, ...]]:
         """Unread stops and steers."""
@@ -428,7 +436,7 @@ class MemoryStore(MemoryReading):
         """Seal whole turns."""
         sealed, now = 0, self._clock_ms()
         for heinzel, state in self._team(team).sessions.items():
-            if ms.held(state, now):
+            if ms.held(state, now) or state.quarantined:
                 continue
             ended = {number: record.ended_ms for number, record in state.turns.items()}
             count = rules.sealable(state.spine, ended, before_ms)

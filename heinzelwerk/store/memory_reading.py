@@ -49,6 +49,8 @@ class MemoryReading:
             next_slot_ms=team.due.get(f"slot:{session.heinzel}"),
             dead_claims=state.dead,
             memo=dict(state.memo),
+            head=state.head,
+            last=state.last,
         )
 
     async def sessions(self, team: str) -> tuple[str, ...]:

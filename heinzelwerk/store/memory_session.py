@@ -5,7 +5,7 @@ from __future__ import annotations
 from heinzelwerk.commit import After, Commit, CommitReply, CommitState
 from heinzelwerk.event import Chain
 from heinzelwerk.ids import SessionId
-from heinzelwerk.session import NotClaimed, Snapshot
+from heinzelwerk.session import ACCEPTED, QUARANTINE, NotClaimed, Snapshot
 from heinzelwerk.store import memory_ledger, memory_money, rules
 from heinzelwerk.store import memory_state as ms
 from heinzelwerk.store.memory_state import Lease, SessionState, TeamState
@@ -24,6 +24,9 @@ def claim(team: TeamState, session_id: SessionId, nonce: str, now: int, options:
             return _snapshot(team, session_id, session, session.dead - 1, now)
         ms.count(team, "doorbells_held")
         return NotClaimed("held")
+    if session is not None and session.quarantined:
+        _leave_alone(team, heinzel)
+        return NotClaimed("quarantined")
     revoked = team.generation is None or heinzel not in team.generation.entries
     if session is None or not _anything_due(session, now, revoked=revoked):
         ms.count(team, "doorbells_idle")
@@ -49,6 +52,31 @@ def _anything_due(session: SessionState, now: int, *, revoked: bool) -> bool:
         return True
     # What a revoked contract's turns wait for is waited for no more.
     return any(revoked or turn.ready or (turn.next_deadline_ms or now + 1) <= now for turn in session.open_turns())
+
+
+def _leave_alone(team: TeamState, heinzel: str) -> None:
+    for entries in (team.due, team.backoff):
+        entries.pop(f"session:{heinzel}", None)
+    team.slots.pop(heinzel, None)
+
+
+def quarantine(team: TeamState, heinzel: str, why: str | None, token: str | None, now: int) -> bool:
+    """Set a session with a damaged spine aside, or lift that."""
+    session = team.sessions.setdefault(heinzel, SessionState())
+    if why is None:
+        if not session.quarantined:
+            return False
+        del session.memo[QUARANTINE]
+        session.memo[ACCEPTED] = f"{session.seq} {session.head or ''}"
+        team.due[f"session:{heinzel}"] = now
+        return True
+    if token is not None:
+        if session.lease is None or not ms.held(session, now) or session.lease.token != token:
+            return False
+        session.lease, session.dead = None, 0
+        _leave_alone(team, heinzel)
+    session.memo[QUARANTINE] = why
+    return True
 
 
 def _settle_due(team: TeamState, heinzel: str, session: SessionState | None) -> None:
@@ -89,6 +117,7 @@ def _snapshot(team: TeamState, session_id: SessionId, session: SessionState, dea
         generation=generation.number if generation else 0,
         paused=bool({"", session_id.heinzel} & team.paused),
         memo=dict(session.memo),
+        last=session.last,
     )
 
 

@@ -9,7 +9,7 @@ from heinzelwerk.generation import Generation
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
-from heinzelwerk.session import SOLO_CLAIMS
+from heinzelwerk.session import QUARANTINE, SOLO_CLAIMS
 from heinzelwerk.store import rules
 from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.turn import CallRecord, TurnRecord, TurnState
@@ -72,6 +72,16 @@ class SessionState:
     words: dict[int, Words] = field(default_factory=dict)
     newest: dict[str, tuple[int, str]] = field(default_factory=dict)
     approved: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether it waits for a person because its spine is damaged."""
+        return bool(self.memo.get(QUARANTINE))
+
+    @property
+    def last(self) -> bytes:
+        """The last stored line, or the seal."""
+        return self.spine[-1] if self.spine else self.seal
 
     def turn(self, number: int) -> TurnRecord | None:
         """A turn with what others filled in."""

@@ -59,6 +59,11 @@ class Sessions(Face):
         }
         return int(await self._run("release", session.team, arguments)) == 1
 
+    async def quarantine(self, session: SessionId, why: str | None, *, token: str | None = None) -> bool:
+        """Set a session with a damaged spine aside, or (no reason) lift that."""
+        arguments = {"heinzel": session.heinzel, "why": why, "token": token}
+        return int(await self._run("quarantine", session.team, arguments)) == 1
+
     async def urgent(self, sessions: Sequence[SessionId]) -> dict[SessionId, tuple[Mail, ...]]:
         """The unread stops and steers of sessions that this process runs."""
         teams: dict[str, list[SessionId]] = {}
@@ -111,6 +116,8 @@ class Sessions(Face):
             next_slot_ms=int(float(reply[3])) if reply[3] else None,
             dead_claims=seen.dead_claims,
             memo=seen.memo,
+            head=seen.chain.head,
+            last=seen.last,
         )
 
     async def turn(self, session: SessionId, number: int) -> TurnRecord | None:
@@ -189,7 +196,7 @@ def _queued(raw: str, session: SessionId) -> QueuedWake:
 
 
 def _snapshot(session: SessionId, reply: Sequence[Any]) -> Snapshot:
-    _, token, now, seq, head, dead, last_turn, turns, fills, inbox, mail, entry, generation, paused, memo = reply
+    _, token, now, seq, head, dead, last_turn, turns, fills, inbox, mail, entry, generation, paused, memo, last = reply
     return Snapshot(
         session=session,
         token=token.decode(),
@@ -204,6 +211,7 @@ def _snapshot(session: SessionId, reply: Sequence[Any]) -> Snapshot:
         generation=int(generation),
         paused=bool(int(paused)),
         memo={name: value.decode() for name, value in pairs(memo).items()},
+        last=last,
     )
 
 

@@ -11,7 +11,7 @@ from heinzelwerk.commit import After, Body, Call, CommitState, History, TakenWak
 from heinzelwerk.event import line_digest
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting, PostReply
-from heinzelwerk.session import Hold, NotClaimed, Snapshot
+from heinzelwerk.session import ACCEPTED, QUARANTINE, Hold, NotClaimed, Snapshot
 from heinzelwerk.turn import TurnState, WaitKind
 from heinzelwerk.wake import Cause, Disposition
 from tests.support.store_world import TEAM, WEEKLY, World, draft_of, item_of, wake_of
@@ -112,6 +112,46 @@ async def test_progress_and_hand_back_clear_dead_claims(worlds) -> None:
     holder = await world.claim()
     await world.store.release(WEEKLY, holder.token, handed_back=False, due_ms=None, holds_session=True)
     assert await dead() == 0
+
+
+async def test_a_claim_shows_the_last_stored_line(world: World) -> None:
+    """Claim and overview carry the spine's last line with the chain's end, so that a holder sees that they fit."""
+    holder = await world.running()
+    await holder.commit("step", after=After.HAND_BACK)
+    seen, snapshot = await world.store.overview(WEEKLY), (await world.claim()).snapshot
+    assert seen is not None
+    assert seen.last == snapshot.last == (await world.store.spine(WEEKLY))[-1]
+    assert line_digest(snapshot.last) == snapshot.chain.head == seen.head
+
+
+async def test_a_quarantined_session_is_left_alone(world: World) -> None:
+    """Its holder gives the lease up; wakes are kept, no ring and no claim gets it, until the mark is lifted; then it is due."""
+    holder = await world.running()
+    assert not await world.store.quarantine(WEEKLY, "late", token="9-other")
+    assert not await world.store.quarantine(WEEKLY, None)
+    assert await world.store.quarantine(WEEKLY, "line 1: why", token=holder.token)
+    assert (await holder.commit("step")).state is CommitState.LEASE_LOST
+    await world.accept("manual/more")
+    assert await world.store.ring(TEAM) == ()
+    assert await world.store.claim(WEEKLY, nonce="a") == NotClaimed("quarantined")
+    assert await world.store.due(TEAM) == ()
+    seen = await world.store.overview(WEEKLY)
+    assert seen is not None
+    assert (seen.held, seen.dead_claims, seen.memo[QUARANTINE], len(seen.inbox)) == (False, 0, "line 1: why", 1)
+    assert await world.store.quarantine(WEEKLY, None)
+    assert [entry.name for entry in await world.store.ring(TEAM)] == ["weekly"]
+    snapshot = (await world.claim()).snapshot
+    assert QUARANTINE not in snapshot.memo
+    assert snapshot.memo[ACCEPTED] == f"{snapshot.chain.seq} {snapshot.chain.head or ''}"
+
+
+async def test_a_reader_may_quarantine_a_held_session(world: World) -> None:
+    """The mark of somebody else than the holder leaves the lease; what runs ends, and nothing more is claimed."""
+    holder = await world.running()
+    assert await world.store.quarantine(WEEKLY, "line 1: why")
+    assert (await holder.commit("step", after=After.HAND_BACK)).state is CommitState.DONE
+    assert await world.store.claim(WEEKLY, nonce="a") == NotClaimed("quarantined")
+    assert await world.store.prune(TEAM, before_ms=(await world.store.now_ms()) + 1, archive=None) == 0
 
 
 async def test_a_repeated_release_is_true_again(world: World) -> None:

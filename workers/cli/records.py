@@ -87,6 +87,7 @@ def export_command(
     """Write a session's spine as verifiable lines.
 
     JSON Lines in a SHA-256 chain; `--verify FILE` checks such a file.
+    A spine that is damaged in the store sets its session aside.
     """
     if (name is None) == (verify is None):
         raise click.UsageError("Give a NAME to export, or --verify FILE to check an export.")
@@ -110,6 +111,10 @@ def export_command(
         shell.screen.note(
             f"{log.session}: {len(log.lines):,} events written to {where}; `export --verify FILE` checks them"
         )
+        damage = await client.inspect(name)
+        if damage is not None:
+            fix = f"restore the store from a backup, or `heinzelwerk resume {name}` to go on with the record as it is"
+            raise errors.SpineDamaged(f"{log.session} is set aside, {damage}", fix=fix)
         return 0
 
     return shell.on_team(team, write) or 0

@@ -10,7 +10,7 @@ from rich.text import Text
 from heinzelwerk.contract import Diagnostic, Reading, SetReport, Severity
 from heinzelwerk.generation import ContractEntry
 from heinzelwerk.schedule import Schedule
-from heinzelwerk.session import Overview
+from heinzelwerk.session import QUARANTINE, Overview
 from heinzelwerk.turn import TurnRecord
 from workers.repositories import TeamLoad
 from workers.show import figures
@@ -71,7 +71,7 @@ def _state(entry: ContractEntry | None, seen: Overview | None) -> str:
         return "broken"
     if seen and seen.paused:
         return "paused"
-    if seen and seen.memo.get("quarantine"):
+    if seen and seen.memo.get(QUARANTINE):
         return "quarantined"
     if entry.schedule:
         return "scheduled"

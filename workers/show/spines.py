@@ -1,41 +1,22 @@
 """An exported spine and the verdict about it."""
 
-import json
-
 from rich.text import Text
 
 from heinzelwerk import verification
-from heinzelwerk.verification import Verified, Why
+from heinzelwerk.verification import Verified
 from workers.show import figures
 from workers.show.screen import ink
-
-_REASONS = {
-    Why.LINE: "it is no whole line of at most 64 KiB",
-    Why.ENVELOPE: "it is no spine event",
-    Why.CHAIN: "it does not follow the line before it: something was changed, removed or inserted",
-}
 
 
 def verify(exported: bytes) -> Verified:
     """Check an export's chain. One that begins with a seal is checked from there: the seal names the last sealed hash."""
     first, _, rest = exported.partition(b"\n")
-    sealed = _seal(first)
+    sealed = verification.sealed_end(first)
     if sealed is None:
         return verification.verify(exported)
-    seq, head = sealed
-    found = verification.verify(rest, seq=seq, head=head)
+    found = verification.verify(rest, seq=sealed.seq, head=sealed.head)
     bad = found.bad_line + 1 if found.bad_line is not None else None
     return Verified(found.events, found.hashes, bad, found.why)
-
-
-def _seal(line: bytes) -> tuple[int, str] | None:
-    try:
-        document = json.loads(line)
-        if document["kind"] != "spine.sealed":
-            return None
-        return int(document["data"]["to"]), str(document["data"]["last"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def verdict(found: Verified, name: str) -> Text:
@@ -44,7 +25,7 @@ def verdict(found: Verified, name: str) -> Text:
     if found.ok:
         head = f", last {figures.short(found.hashes[-1])}" if found.hashes else ""
         return ink(f"{name}: the chain holds: {whole}{head}", "green")
-    why = _REASONS[found.why] if found.why else "it cannot be read"
+    why = found.why.words if found.why else "it cannot be read"
     return ink(f"{name}:{found.bad_line}: {why}; the {whole} before it hold", "red")
 
 

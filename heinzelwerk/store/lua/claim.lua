@@ -1,7 +1,7 @@
 -- uses: turns snapshot
 -- Takes a session's lease and reads everything that its holder needs, or says why not.
 --
--- A: heinzel, nonce. Answers {`held`|`nothing_due`|`no_slot`|`newer`} or the snapshot (lib_snapshot.lua).
+-- A: heinzel, nonce. Answers {`held`|`quarantined`|`nothing_due`|`no_slot`|`newer`} or the snapshot (lib_snapshot.lua).
 -- s:<heinzel>:lease string `<counter>-<nonce>`: lease_ms; s:<heinzel> hash (counter, dead, format): permanent
 -- due zset, backoff hash: permanent; slots zset: entries end by score; counters hash: permanent
 local heinzel, key, member = A.heinzel, of(A.heinzel), 'session:' .. A.heinzel
@@ -29,6 +29,11 @@ if holder then
   if holder == int(counter) .. '-' .. A.nonce then return snapshot(heinzel, holder, math.max(dead - 1, 0)) end
   count('doorbells_held')
   return { 'held' }
+end
+if quarantined(heinzel) then
+  undue(member)
+  free_slot(heinzel)
+  return { 'quarantined' }
 end
 if nothing_due() then
   count('doorbells_idle')

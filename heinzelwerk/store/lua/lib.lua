@@ -55,6 +55,9 @@ local function take_slot(heinzel, ends)
 end
 local function free_slot(heinzel) call('ZREM', B .. 'slots', heinzel) end
 
+-- Whether a session waits for a person because its spine is damaged.
+local function quarantined(heinzel) return (call('HGET', of(heinzel) .. ':memo', 'quarantine') or '') ~= '' end
+
 -- Answers a repeated operation with its first answer; nil where it is new. `A.op` names it.
 local function repeated()
   local kept = given(A.op) and call('GET', B .. 'op:' .. A.op)

@@ -2,7 +2,7 @@
 
 local function snapshot(heinzel, token, dead)
   local key = of(heinzel)
-  local head = call('HMGET', key, 'seq', 'head', 'last_turn')
+  local head = call('HMGET', key, 'seq', 'head', 'last_turn', 'seal')
   local turns, fills = {}, {}
   for _, number in ipairs(open_turns(heinzel)) do
     local raw = call('HGET', key .. ':turns', number)
@@ -17,6 +17,6 @@ local function snapshot(heinzel, token, dead)
     call('LRANGE', key .. ':inbox', 0, -1), call('LRANGE', key .. ':mail', 0, -1),
     call('HGET', B .. 'contracts', heinzel) or '', call('HGET', B .. 'generation', 'number') or '0',
     call('SISMEMBER', B .. 'paused', '') + call('SISMEMBER', B .. 'paused', heinzel),
-    call('HGETALL', key .. ':memo'),
+    call('HGETALL', key .. ':memo'), call('LINDEX', key .. ':spine', -1) or head[4] or '',
   }
 end

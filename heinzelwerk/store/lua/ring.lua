@@ -16,6 +16,7 @@ local function admit(member, score)
   local heinzel = string.sub(member, 9)
   local left = call('PTTL', of(heinzel) .. ':lease')
   if left > 0 then return due(member, NOW + left) end
+  if quarantined(heinzel) then return undue(member) end
   if not take_slot(heinzel, NOW) then return end
   local delay = bump(member)
   call('ZADD', B .. 'slots', int(NOW + delay), heinzel)

@@ -137,13 +137,14 @@ def waiting(deadline_ms: int) -> TurnRecord:
 
 
 def test_overdue_quarantined_and_stuck_ones_are_found() -> None:
-    """A slot that nobody filled is down; a poisoned session and a wait past its deadline are warnings; paused ones are fine."""
+    """A slot that nobody filled and a damaged spine are down; poison and a wait past its deadline are warnings; a pause is fine."""
     late = NOW - 600_000
     found = doctor.sessions(
         [
             seen(next_slot_ms=late),
             seen(next_slot_ms=late, paused=True),
-            seen(memo={"quarantine": "poison"}),
+            seen(memo={"quarantine": "spine line 3: why"}),
+            seen(dead_claims=4),
             seen(turns=(waiting(late),)),
             seen(turns=(waiting(NOW + 1),), next_slot_ms=NOW + 1),
         ],
@@ -151,6 +152,7 @@ def test_overdue_quarantined_and_stuck_ones_are_found() -> None:
     )
     assert [(one.level, one.area) for one in found] == [
         (Level.DOWN, "overdue"),
+        (Level.DOWN, "quarantined"),
         (Level.WARN, "quarantined"),
         (Level.WARN, "waits"),
     ]
