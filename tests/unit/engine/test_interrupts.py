@@ -255,6 +255,34 @@ async def test_what_only_a_claim_can_take_holds_no_message_up(first: Mail) -> No
     assert len(await found.events("turn.steered")) == 1
 
 
+async def test_a_message_that_was_held_up_is_said_once_whatever_dies() -> None:
+    """The hand-back that lets mail in front through is as safe as any other commit: nothing is lost, said or asked twice."""
+
+    async def build(at: int | None) -> Desk:
+        box: list[Desk] = []
+
+        async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            moved = Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "completed"})
+            for mail in (moved, steer(1)):
+                await box[0].store.post(SESSION, mail)
+            answer = calls("read_one", "read_two")(heard, info)
+            assert isinstance(answer, ModelResponse)
+            return answer
+
+        box.append(await desk(posting, outcome()))
+        box[0].store.at = at
+        return box[0]
+
+    plain = await build(None)
+    await plain.finish()
+    for at in range(3, len(plain.store.commits)):
+        found = await build(at)
+        assert (await found.finish()).state is TurnState.COMPLETED, at
+        assert found.model.heard().count("Think of point 1.") == 1, at
+        assert len(found.model.requests) == 2, at
+        assert len(await found.events("turn.steered")) == len(await found.events("effect.moved")) == 1, at
+
+
 async def test_a_message_behind_open_calls_waits_for_their_results() -> None:
     """A turn that died with open calls hears a message that came meanwhile after their results, once."""
     found = await desk(calls("read_one", "read_two"), outcome())
