@@ -41,6 +41,8 @@ async def advance(session: SessionId, works: Works) -> Advance:
     """Work off what is due in one session, under its lease; calling it again at any time is safe."""
     async with claim.hold(session, works) as held:
         if isinstance(held, NotClaimed):
+            if held.reason == "solo":
+                await ring(session.team, works)
             return Advance(held.reason)
         try:
             damage = quarantine.at_end(held.snapshot)

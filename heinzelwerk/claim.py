@@ -124,7 +124,7 @@ async def hold(session: SessionId, works: Works) -> AsyncIterator[Claim | NotCla
     A block that ends without a releasing commit (an error, a crash of the code in it) leaves the lease to run out,
     so that the claim counts as a dead one and poison is seen; LeaseLost is the caller's to note.
     """
-    snapshot = await works.store.claim(session, nonce=works.ids.new())
+    snapshot = await works.store.claim(session, nonce=works.ids.new(), solo=works.solo)
     if isinstance(snapshot, NotClaimed):
         yield snapshot
         return

@@ -147,8 +147,12 @@ class Store(Protocol):
 
     # -- a session under its lease -------------------------------------------------------------------------------
 
-    async def claim(self, session: SessionId, *, nonce: str) -> Snapshot | NotClaimed:
-        """Take the session's lease and read all that `advance` needs, in one script; counts the claim."""
+    async def claim(self, session: SessionId, *, nonce: str, solo: bool = True) -> Snapshot | NotClaimed:
+        """Take the session's lease and read all that `advance` needs, in one script; counts the claim.
+
+        `solo` False: others run beside it here, so that a session that killed workers (SOLO_CLAIMS) is refused as `solo` and
+        due at once; after `solo_wait_ms` in which no worker with `solo` came, any may have it.
+        """
 
     async def renew(self, holds: Sequence[Hold]) -> tuple[Hold, ...]:
         """Extend these leases; answers those that were lost."""
@@ -486,3 +490,4 @@ class Works:
     timezone: tzinfo
     runners: Mapping[str, Runner] = field(default_factory=dict)
     channels: Mapping[str, Channel] = field(default_factory=dict)
+    solo: bool = True  # whether sessions that killed workers may run here

@@ -169,6 +169,9 @@ def workers(beats: Mapping[str, Mapping[str, str]], *, here: str, now_ms: int) -
                 "`heinzelwerk worker upkeep`",
             )
         )
+    if not any(profile in ("solo", "all") for profile in profiles):
+        what = "no solo worker is alive: a turn that killed two workers waits 15 min for one, then runs beside others"
+        found.append(Finding(Level.WARN, "workers", what, "`heinzelwerk worker solo`"))
     versions = sorted({facts["version"] for facts in beats.values() if facts.get("version")})
     if len(versions) > 1 or (versions and versions[0] != here):
         found.append(

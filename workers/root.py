@@ -47,6 +47,8 @@ CLIENT = "client"
 
 HANDOFF_PROFILES = ("handoffs", "all")
 """Who starts coding agents: only these need their keys."""
+SOLO_PROFILES = ("solo", "all")
+"""Who runs turns that killed workers: alone, or as the only worker that there is."""
 
 ModelFactories = Mapping[str, Callable[[str], Any]]
 Wrap = Callable[[Works], Works]
@@ -66,6 +68,7 @@ class Parts:
     capabilities: Mapping[str, Capability]
     publishers: Mapping[str, Publisher]
     runners: Mapping[str, Runner]
+    solo: bool
     wrap: Wrap
 
     def works(self, team: str | None) -> Works:
@@ -84,6 +87,7 @@ class Parts:
                 policy=policy,
                 timezone=translation.zone(self.settings, team),
                 runners=self.runners,
+                solo=self.solo,
             )
         )
 
@@ -179,6 +183,7 @@ def build(
         publishers=_kept(settings, store)
         | publishers.build(documents=settings.documents.directory, plugins=settings.adapters.publishers),
         runners=handoffs.runners(settings, clock, ids) if profile in HANDOFF_PROFILES else {},
+        solo=profile in SOLO_PROFILES,
         wrap=wrap or (lambda works: works),
     )
     runtime = Runtime(settings, profile, name, app, ring, bridge, keeper, parts)

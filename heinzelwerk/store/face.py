@@ -50,7 +50,7 @@ def options_json(options: StoreOptions, team: str) -> str:
     """What scripts need of the options."""
     names = (
         "lease_ms", "inbox_cap", "seen_ttl_ms", "body_ttl_ms", "approval_ttl_ms", "budget_ttl_ms",
-        "settled_ttl_ms", "op_ttl_ms", "ring_first_ms", "ring_most_ms", "format",
+        "settled_ttl_ms", "op_ttl_ms", "ring_first_ms", "ring_most_ms", "solo_wait_ms", "format",
     )  # fmt: skip
     values = {name: getattr(options, name) for name in names}
     return packed({**values, "slots": options.slots_of(team), "solo_claims": SOLO_CLAIMS})

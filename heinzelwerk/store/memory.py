@@ -145,7 +145,7 @@ class MemoryStore(MemoryReading):
         for member, at in sorted(state.due.items(), key=lambda entry: (entry[1], entry[0])):
             kind, _, name = member.partition(":")
             if at <= now:
-                entries.append(Due(kind, team, name, at, kind == "session" and ms.solo(state.sessions.get(name))))
+                entries.append(Due(kind, team, name, at, kind == "session" and ms.alone(state.sessions.get(name), now)))
         return entries
 
     async def ring(self, team: str, *, limit: int = 100) -> tuple[Due, ...]:
@@ -178,13 +178,16 @@ class MemoryStore(MemoryReading):
             return False
         delay = ms.bump(state, member, now, self._options)
         state.slots[heinzel] = now + delay
+        ms.sent_alone(session, now, self._options)
         return True
 
     # -- a session under its lease -----------------------------------------------------------------------------
 
-    async def claim(self, session: SessionId, *, nonce: str) -> Snapshot | NotClaimed:
+    async def claim(self, session: SessionId, *, nonce: str, solo: bool = True) -> Snapshot | NotClaimed:
         """Take the lease and read everything."""
-        return memory_session.claim(self._team(session.team), session, nonce, self._clock_ms(), self._options)
+        return memory_session.claim(
+            self._team(session.team), session, nonce, self._clock_ms(), self._options, solo=solo
+        )
 
     async def renew(self, holds: Sequence[Hold]) -> tuple[Hold, ...]:
         """Extend leases; answers the lost ones."""

@@ -14,7 +14,9 @@ from heinzelwerk.turn import CallRecord, TurnRecord
 from heinzelwerk.wake import Wake
 
 
-def claim(team: TeamState, session_id: SessionId, nonce: str, now: int, options: StoreOptions) -> Snapshot | NotClaimed:
+def claim(
+    team: TeamState, session_id: SessionId, nonce: str, now: int, options: StoreOptions, *, solo: bool
+) -> Snapshot | NotClaimed:
     """Take the lease and read everything, or say why not."""
     heinzel = session_id.heinzel
     session = team.sessions.get(heinzel)
@@ -36,12 +38,18 @@ def claim(team: TeamState, session_id: SessionId, nonce: str, now: int, options:
         ms.bump(team, member, now, options)
         team.slots.pop(heinzel, None)
         return NotClaimed("newer")
+    if not solo and ms.sent_alone(session, now, options):
+        team.due[member] = now
+        team.slots.pop(heinzel, None)
+        ms.count(team, "doorbells_solo")
+        return NotClaimed("solo")
     if not take_slot(team, heinzel, now, now + options.lease_ms, options):
         ms.count(team, "doorbells_no_slot")
         return NotClaimed("no_slot")
     session.counter += 1
     session.lease = Lease(f"{session.counter}-{nonce}", nonce, now + options.lease_ms)
     session.dead += 1
+    session.solo_until = None
     team.due[member] = now + options.lease_ms
     team.backoff.pop(member, None)
     return _snapshot(team, session_id, session, session.dead - 1, now)

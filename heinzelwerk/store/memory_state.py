@@ -57,6 +57,7 @@ class SessionState:
     counter: int = 0
     dead: int = 0
     format: int = 0
+    solo_until: int | None = None
     lease: Lease | None = None
     released: str = ""
     last_op: str = ""
@@ -166,9 +167,17 @@ def held(session: SessionState, now: int) -> bool:
     return session.lease is not None and session.lease.until_ms > now
 
 
-def solo(session: SessionState | None) -> bool:
-    """Whether the session killed so many workers that it runs alone."""
-    return session is not None and session.dead >= SOLO_CLAIMS
+def alone(session: SessionState | None, now: int) -> bool:
+    """Whether the session killed so many workers that it runs alone, and did not wait too long for that."""
+    return session is not None and session.dead >= SOLO_CLAIMS and now < (session.solo_until or now + 1)
+
+
+def sent_alone(session: SessionState | None, now: int, options: StoreOptions) -> bool:
+    """The same, and its wait begins."""
+    if session is None or not alone(session, now):
+        return False
+    session.solo_until = session.solo_until or now + options.solo_wait_ms
+    return True
 
 
 def steerable(session: SessionState, wake: Wake) -> TurnRecord | None:

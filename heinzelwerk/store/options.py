@@ -14,7 +14,8 @@ class StoreOptions:
 
     `slots` overrides `team_slots` (sessions of a team that may run at once) by team. `prefix` stands in front of every
     key, so that deployments or tests may share a server. `format` is the highest record format that this worker reads
-    and writes; a session that a higher one wrote is refused as `newer`.
+    and writes; a session that a higher one wrote is refused as `newer`. `solo_wait_ms` is how long a session that killed
+    workers waits for one that runs nothing beside it, before any may take it.
     """
 
     lease_ms: int = 15_000
@@ -29,6 +30,7 @@ class StoreOptions:
     op_ttl_ms: int = 3_600_000
     ring_first_ms: int = 5_000
     ring_most_ms: int = 300_000
+    solo_wait_ms: int = 900_000
     format: int = 1
     prefix: str = ""
 

@@ -23,9 +23,9 @@ from heinzelwerk.wake import Cause, QueuedWake, Wake
 class Sessions(Face):
     """Claim, renew, commit, release, mail, and reading."""
 
-    async def claim(self, session: SessionId, *, nonce: str) -> Snapshot | NotClaimed:
+    async def claim(self, session: SessionId, *, nonce: str, solo: bool = True) -> Snapshot | NotClaimed:
         """Take the session's lease and read all that `advance` needs."""
-        reply = await self._run("claim", session.team, {"heinzel": session.heinzel, "nonce": nonce})
+        reply = await self._run("claim", session.team, {"heinzel": session.heinzel, "nonce": nonce, "solo": solo})
         return NotClaimed(reply[0].decode()) if len(reply) == 1 else _snapshot(session, reply)
 
     async def renew(self, holds: Sequence[Hold]) -> tuple[Hold, ...]:

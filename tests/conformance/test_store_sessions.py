@@ -92,6 +92,36 @@ async def test_dead_claims_lead_to_solo(worlds) -> None:
     assert entry.solo
 
 
+async def test_who_killed_workers_is_refused_beside_others(worlds) -> None:
+    """A doorbell from before its second death brings it to nobody who runs others beside it: due at once, and rung on solo."""
+    world: World = await worlds(lease_ms=40)
+    await world.accept()
+    for _ in range(2):
+        await world.claim()
+        await world.time.passes(40)
+    assert await world.store.claim(WEEKLY, nonce="beside", solo=False) == NotClaimed("solo")
+    assert [entry.solo for entry in await world.store.due(TEAM)] == [True]
+    assert [entry.solo for entry in await world.store.ring(TEAM)] == [True]
+    assert (await world.claim()).snapshot.dead_claims == 2
+
+
+async def test_without_a_solo_worker_nobody_waits_for_ever(worlds) -> None:
+    """After `solo_wait_ms` it is rung for everybody, and taken; a death there begins a new wait."""
+    world: World = await worlds(lease_ms=40, solo_wait_ms=60, ring_first_ms=20)
+    await world.accept()
+    for _ in range(2):
+        await world.claim()
+        await world.time.passes(40)
+    assert [entry.solo for entry in await world.store.ring(TEAM)] == [True]
+    await world.time.passes(60)
+    assert [entry.solo for entry in await world.store.ring(TEAM)] == [False]
+    snapshot = await world.store.claim(WEEKLY, nonce="beside", solo=False)
+    assert isinstance(snapshot, Snapshot)
+    assert snapshot.dead_claims == 2
+    await world.time.passes(40)
+    assert await world.store.claim(WEEKLY, nonce="again", solo=False) == NotClaimed("solo")
+
+
 async def test_progress_and_hand_back_clear_dead_claims(worlds) -> None:
     """A commit with progress, a hand-back and a release are signs of life; a reservation is none."""
     world: World = await worlds(lease_ms=60_000)

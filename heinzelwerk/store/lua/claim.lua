@@ -1,7 +1,7 @@
 -- uses: turns snapshot
 -- Takes a session's lease and reads everything that its holder needs, or says why not.
 --
--- A: heinzel, nonce. Answers {`held`|`quarantined`|`nothing_due`|`no_slot`|`newer`} or the snapshot (lib_snapshot.lua).
+-- A: heinzel, nonce, solo (nothing runs beside it here). Answers {`held`|`quarantined`|`nothing_due`|`newer`|`solo`|`no_slot`} or the snapshot (lib_snapshot.lua).
 -- s:<heinzel>:lease string `<counter>-<nonce>`: lease_ms; s:<heinzel> hash (counter, dead, format): permanent
 -- due zset, backoff hash: permanent; slots zset: entries end by score; counters hash: permanent
 local heinzel, key, member = A.heinzel, of(A.heinzel), 'session:' .. A.heinzel
@@ -45,6 +45,13 @@ if tonumber(known[3] or '0') > O.format then
   free_slot(heinzel)
   return { 'newer' }
 end
+-- Rung for before its last death: not beside others; the caller rings again.
+if not A.solo and sent_alone(heinzel, dead) then
+  due(member, NOW)
+  free_slot(heinzel)
+  count('doorbells_solo')
+  return { 'solo' }
+end
 if not take_slot(heinzel, NOW + O.lease_ms) then
   count('doorbells_no_slot')
   return { 'no_slot' }
@@ -52,6 +59,7 @@ end
 local token = int(counter + 1) .. '-' .. A.nonce
 call('SET', key .. ':lease', token, 'NX', 'PX', int(O.lease_ms))
 call('HSET', key, 'counter', int(counter + 1), 'dead', int(dead + 1))
+call('HDEL', key, 'solo_until')
 due(member, NOW + O.lease_ms)
 calm(member)
 return snapshot(heinzel, token, dead)

@@ -10,7 +10,7 @@ for index = 1, #entries, 2 do
     local dead = kind == 'session' and tonumber(call('HGET', of(name), 'dead') or '0') or 0
     table.insert(found, entries[index])
     table.insert(found, entries[index + 1])
-    table.insert(found, dead >= O.solo_claims and 1 or 0)
+    table.insert(found, alone(name, dead) and 1 or 0)
   end
 end
 return found

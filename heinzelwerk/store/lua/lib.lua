@@ -58,6 +58,18 @@ local function free_slot(heinzel) call('ZREM', B .. 'slots', heinzel) end
 -- Whether a session waits for a person because its spine is damaged.
 local function quarantined(heinzel) return (call('HGET', of(heinzel) .. ':memo', 'quarantine') or '') ~= '' end
 
+-- Whether a session that killed workers belongs on `solo`: until nobody took it from there for `solo_wait_ms`.
+local function alone(heinzel, dead)
+  if dead < O.solo_claims then return false end
+  return NOW < tonumber(call('HGET', of(heinzel), 'solo_until') or int(NOW + 1))
+end
+-- The same, and its time there begins.
+local function sent_alone(heinzel, dead)
+  if not alone(heinzel, dead) then return false end
+  call('HSETNX', of(heinzel), 'solo_until', int(NOW + O.solo_wait_ms))
+  return true
+end
+
 -- Answers a repeated operation with its first answer; nil where it is new. `A.op` names it.
 local function repeated()
   local kept = given(A.op) and call('GET', B .. 'op:' .. A.op)

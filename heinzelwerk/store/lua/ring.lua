@@ -3,6 +3,7 @@
 -- Slots of schedules are no work for a worker: the sweep fills them, and here they must not crowd out what can run.
 --
 -- A: limit. Answers a flat list: member, due ms, solo (0|1), ...
+-- s:<heinzel> hash (solo_until): permanent, taken away by the next claim
 -- due zset, backoff hash (member -> delay): permanent, entries go with progress; slots zset (heinzel -> end): entries end by score
 local rung = {}
 local function add(member, score, solo)
@@ -21,7 +22,7 @@ local function admit(member, score)
   local delay = bump(member)
   call('ZADD', B .. 'slots', int(NOW + delay), heinzel)
   local dead = tonumber(call('HGET', of(heinzel), 'dead') or '0')
-  add(member, score, dead >= O.solo_claims and 1 or 0)
+  add(member, score, sent_alone(heinzel, dead) and 1 or 0)
 end
 
 local entries = call('ZRANGEBYSCORE', B .. 'due', '-inf', int(NOW), 'WITHSCORES', 'LIMIT', 0, 5000)
