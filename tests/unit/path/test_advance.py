@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from heinzelwerk import apply
+from heinzelwerk import apply, errors
 from heinzelwerk.advance import advance
 from heinzelwerk.effect import Decision, EffectState, Moved
 from heinzelwerk.ids import SessionId
-from tests.support import house
-from tests.support.house import ScriptedEngine
+from heinzelwerk.testing import house
+from heinzelwerk.testing.house import ScriptedEngine
 
 PAGE = SessionId(house.TEAM, "page")
 
@@ -117,3 +117,18 @@ async def test_an_input_that_cannot_be_read_fails_the_turn_with_its_reason() -> 
     assert turn is not None
     assert turn.state.value == "failed"
     assert "documents.read" in turn.reason
+
+
+async def test_a_body_of_a_newer_release_is_left_to_it() -> None:
+    """Nothing is spent and no death is counted: the session is released and due again later, however often it is tried."""
+
+    def newer(opening, claim):  # type: ignore[no-untyped-def]
+        raise errors.FormatTooNew("messages of format 9")
+
+    home = house.build(engine=ScriptedEngine([newer, newer, newer, newer, house.finish()]))
+    await home.load(house.page())
+    await home.wake()
+    for _ in range(4):
+        assert (await advance(PAGE, home.works)).did == "newer"
+        home.clock.pass_(61)
+    assert (await advance(PAGE, home.works)).did == "completed"
