@@ -43,7 +43,7 @@ def _table(tests: list[dict[str, Any]]) -> Table:
             time = "" if seconds is None else f"{seconds:.1f} s"
             words = (test["injected"], test["proof"], f"{_verdict(test)} {test['outcome']}", time)
             table.add_row(str(row.number), row.fault, *words)
-        if not own:
+        if other or not own:
             table.add_row(str(row.number), row.fault, *_from_elsewhere(row, other))
     return table
 

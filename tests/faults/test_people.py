@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import redis
 
-from heinzelwerk.effect import Decision, EffectState, Moved
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Posting
 from heinzelwerk.turn import TurnState
 from heinzelwerk.wake import Cause, WhenBusy
 from tests.faults import targets
 from tests.faults.conftest import Record
-from tests.faults.world import TEAM, House
+from tests.faults.world import TEAM, House, Worker
 
 
 async def test_reordered_chat_messages(house: House, row: Record):
@@ -225,6 +226,84 @@ async def test_edited_and_revoked_meanwhile(house: House, row: Record):
     assert (first.ordinal, second.ordinal) == (2, 3)
     assert after.state is EffectState.REFUSED
     assert str(refused.disposition) == "refused"
+
+
+def _expires(house: House, effect: EffectRecord, at_ms: int) -> None:
+    """Let the draft's time end at this instant of the server's clock, as if it had been made so long before."""
+    key = f"hw:{{{TEAM}}}:effect:{effect.id}"
+    with redis.Redis.from_url(house.world.server.url) as server:
+        record = json.loads(server.get(key)) | {"expires_ms": at_ms}
+        server.set(key, json.dumps(record), keepttl=True)
+        server.zadd(f"hw:{{{TEAM}}}:due", {f"effect:{effect.id}": at_ms})
+
+
+async def test_decision_against_expiry(house: House, row: Record):
+    """Approvals around the instant at which a draft expires: each draft is either placed once or expired, never both."""
+    row.covers(52, injected="eight drafts, approved in steps of 40 ms around the end of their time")
+    names = [f"edge-{number}" for number in range(8)]
+    for name in names:
+        house.world.contract(name, place="shelf.place")
+    await house.load()
+    await asyncio.gather(*(house.wake(name) for name in names))
+    effects = [await house.draft(name) for name in names]
+    end_ms = await house.store.now_ms() + 400
+    for effect in effects:
+        _expires(house, effect, end_ms)
+
+    async def approve(place: int, effect: EffectRecord) -> Moved:
+        await asyncio.sleep((240 + 40 * place) / 1000)
+        return (await house.client.approve(effect.id, by="ada")).moved
+
+    await asyncio.gather(*(approve(place, effect) for place, effect in enumerate(effects)))
+
+    async def all_ended() -> list[EffectRecord]:
+        found = [await house.store.effect(TEAM, effect.id) for effect in effects]
+        return [one for one in found if one is not None] if all(one and one.state.ended for one in found) else []
+
+    after = await house.world.until(all_ended, "every draft's end")
+    placed = [sum(line["key"] == one.key for line in targets.placed(house.control)) for one in after]
+    ends = [f"{one.decision}/{one.state}" for one in after]
+    row.proven(f"{len(effects)} drafts of which each expired at one instant")
+    row.came_to(f"placed {sum(placed)}, expired {sum(one.reason == 'expired' for one in after)}")
+    for one, times in zip(after, placed, strict=True):
+        assert (one.state, times) in {(EffectState.COMPLETED, 1), (EffectState.REFUSED, 0)}, ends
+        assert one.state is EffectState.COMPLETED or one.reason == "expired", ends
+
+
+async def test_approval_after_a_restart_and_after_its_time(house: House, row: Record):
+    """A draft outlives every process and the server: approved then, it is placed. After 30 days it has expired, and says so."""
+    row.covers(54, injected="server and all workers killed between draft and approval; a draft 30 days old")
+    names = ("kept", "old")
+    for name in names:
+        house.world.contract(name, place="shelf.place")
+    await house.load()
+    for name in names:
+        await house.wake(name)
+    kept, old = [await house.draft(name) for name in names]
+    for name in names:
+        await house.ended(name)
+    workers = [worker for worker in house.world.workers if worker.alive]
+    for worker in workers:
+        worker.signal(signal.SIGKILL)
+    house.world.server.kill()
+    house.world.server.restart()
+    await house.world.until(lambda: _gone(workers), "the workers' end")
+    ttl_ms = (old.expires_ms or 0) - old.created_ms
+    _expires(house, old, await house.store.now_ms() - 1)
+    late = await house.client.approve(old.id, by="ada")
+    house.world.staff("turns", "turns", "upkeep")
+    await house.client.approve(kept.id, by="ada")
+    done, gone = await house.settled(kept), await house.settled(old)
+    row.proven(f"{len(workers)} workers and the server were killed")
+    row.came_to(f"the one {done.state}; the other: {late.moved}, then {gone.state}: {gone.reason}")
+    assert ttl_ms == 30 * 86_400_000
+    assert done.state is EffectState.COMPLETED
+    assert late.moved is not Moved.DONE
+    assert (gone.state, gone.reason) == (EffectState.REFUSED, "expired")
+
+
+async def _gone(workers: list[Worker]) -> bool:
+    return not any(worker.alive for worker in workers)
 
 
 async def test_two_contracts_own_one_section(house: House, row: Record):
