@@ -63,12 +63,17 @@ class Seen:
         return "\n".join(line.decode("utf-8", "replace") for stream, line in self.lines if stream == "stderr")
 
 
+ROOMY = Limits(timeout_s=60, nproc=4096)
+"""The kernel counts the processes and threads of the account, not of the run, and tests side by side share the account: with
+the default of 256 a fork bomb in one of them takes the threads of the others. What bounds a bomb is tested with its own limit."""
+
+
 async def run_agent(
     backend: Backend,
     script: str,
     *words: str,
     root: Path,
-    limits: Limits = Limits(timeout_s=60),
+    limits: Limits = ROOMY,
     stop: asyncio.Event | None = None,
     on_line: Callable[[str, bytes], None] | None = None,
     activity: Callable[[], float] | None = None,
