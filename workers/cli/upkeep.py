@@ -68,7 +68,8 @@ async def pause_command(shell: Shell, client: Client, *, name: str | None, every
 async def resume_command(shell: Shell, client: Client, *, name: str | None, everyone: bool, as_json: bool) -> None:
     """Let scheduled wakes run again.
 
-    What was skipped meanwhile stays skipped.
+    What was skipped meanwhile stays skipped. With a NAME it also lets one go on that was set aside because its
+    record is damaged: the record is accepted as it stands.
     """
     _names_or_all(name, everyone)
     await client.pause(name, paused=False)

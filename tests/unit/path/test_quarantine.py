@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heinzelwerk import inbox, quarantine, verification
 from heinzelwerk.advance import advance
 from heinzelwerk.client import Client
 from heinzelwerk.ids import SessionId
+from heinzelwerk.session import SOLO_CLAIMS
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.memory_state import SessionState
 from heinzelwerk.testing import house
@@ -98,6 +101,18 @@ async def test_a_doubled_last_line_is_found_by_inspection() -> None:
     found = await quarantine.inspect(PAGE, home.store, newest=2)
     assert found is not None
     assert found.seq == len(spine)
+
+
+async def test_who_killed_workers_is_sent_to_solo_at_once() -> None:
+    """An old doorbell at a worker that runs others beside it: nothing runs, the session is rung on `solo` in the same moment."""
+    home = house.build(engine=ScriptedEngine([finish()]))
+    await home.load(house.page())
+    await home.wake()
+    stored(home).dead = SOLO_CLAIMS
+    beside = replace(home.works, solo=False)
+    assert (await advance(PAGE, beside)).did == "solo"
+    assert home.works.bell.rung[-1].solo  # type: ignore[attr-defined]
+    assert (await advance(PAGE, home.works)).did == "completed"
 
 
 async def test_sealed_spines_are_whole() -> None:

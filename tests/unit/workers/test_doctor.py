@@ -90,6 +90,13 @@ def test_a_deployment_without_upkeep_places_nothing_and_is_down() -> None:
     assert levels(doctor.workers({"a": beat("all")}, here="1", now_ms=NOW)) == [Level.OK]
 
 
+def test_without_a_solo_worker_there_is_a_warning() -> None:
+    """Turns that killed workers wait for one for a while: the doctor names what to start."""
+    found = doctor.workers({"a": beat("turns"), "b": beat("upkeep")}, here="1", now_ms=NOW)
+    assert levels(found) == [Level.OK, Level.WARN]
+    assert found[1].fix == "`heinzelwerk worker solo`"
+
+
 def test_versions_and_clocks_that_differ_are_warnings() -> None:
     """A deploy that is not finished, and a machine whose clock runs away."""
     ahead = datetime.fromtimestamp(NOW / 1000 + 30, UTC).isoformat()
