@@ -144,7 +144,7 @@ def waiting(deadline_ms: int) -> TurnRecord:
 
 
 def test_overdue_quarantined_and_stuck_ones_are_found() -> None:
-    """A slot that nobody filled and a damaged spine are down; poison and a wait past its deadline are warnings; a pause is fine."""
+    """A slot that nobody filled and a damaged spine are down; poison and a late wait are warnings; a pause is fine."""
     late = NOW - 600_000
     found = doctor.sessions(
         [
