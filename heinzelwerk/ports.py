@@ -169,7 +169,7 @@ class Store(Protocol):
         """Mark a session whose spine is damaged, with the reason: no claim and no ring until `why` None lifts the mark.
 
         `token`: by the holder, who gives the lease up with it, False where that was lost. Lifting accepts the damage up to
-        the spine's present end (memo ACCEPTED) and makes the session due; False where there was no mark.
+        the spine's present end (memo ACCEPTED) and makes the session due; False where there was no mark, or no session.
         """
 
     async def urgent(self, sessions: Sequence[SessionId]) -> dict[SessionId, tuple[Mail, ...]]:

@@ -70,7 +70,9 @@ def _leave_alone(team: TeamState, heinzel: str) -> None:
 
 def quarantine(team: TeamState, heinzel: str, why: str | None, token: str | None, now: int) -> bool:
     """Set a session with a damaged spine aside, or lift that."""
-    session = team.sessions.setdefault(heinzel, SessionState())
+    session = team.sessions.get(heinzel)
+    if session is None:
+        return False
     if why is None:
         if not session.quarantined:
             return False

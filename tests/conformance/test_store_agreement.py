@@ -205,6 +205,10 @@ class Script:
                 (entry.kind, entry.name, entry.solo) for entry in await twin.world.store.ring(TEAM, limit=1_000)
             )
 
+        async def set_aside(twin: Twin) -> Any:
+            holder = twin.holders.get(name)
+            return await twin.world.store.quarantine(session, "why", token=holder.token if holder else None)
+
         calls: list[tuple[int, Callable[[Twin], Awaitable[Any]]]] = [
             (5, lambda twin: twin.world.store.accept(wake, nonce=f"n{serial}")),
             (8, lambda twin: twin.claim(name, f"c{serial}")),
@@ -218,6 +222,8 @@ class Script:
             (3, job),
             (1, release),
             (2, ring),
+            (1, set_aside),
+            (1, lambda twin: twin.world.store.quarantine(session, None)),
         ]
         dice_amount = dice.randrange(10, 300)
         return dice.choices([call for _, call in calls], weights=[weight for weight, _ in calls])[0]
