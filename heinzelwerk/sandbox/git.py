@@ -294,10 +294,16 @@ async def _end(child: asyncio.subprocess.Process) -> None:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # ended between the look and the signal
-    await child.wait()
     transport = getattr(child, "_transport", None)
+    for number in (1, 2):
+        pipe = transport.get_pipe_transport(number) if transport is not None else None
+        if pipe is not None:
+            # asyncio's wait ends only when every pipe has, and one whose buffer is full is not read any more: over the cap
+            # the wait would never end.
+            pipe.close()
+    await child.wait()
     if transport is not None:
-        transport.close()  # a pipe that was not read to its end would stay open until collected
+        transport.close()
 
 
 async def _read(stream: asyncio.StreamReader, *, cap: int, place: str) -> bytes:
