@@ -35,7 +35,9 @@ python_environment() { # target
     echo "$python is not Python 3.11 or newer: set PYTHON" >&2
     exit 1
   }
-  what="${WHEEL:-$here}[${EXTRAS-anthropic,openai,mcp}]"
+  what=${WHEEL:-$here}
+  extras=${EXTRAS-anthropic,openai,mcp}
+  [ -z "$extras" ] || what="$what[$extras]"
   if command -v uv >/dev/null 2>&1; then
     uv venv -q --python "$python" "$1"
     uv pip install -q --python "$1/bin/python" -c "$here/constraints.txt" "$what"
@@ -47,7 +49,7 @@ python_environment() { # target
 }
 
 agents() { # target
-  HEINZELWERK_CLI_CACHE="$1" "$here/deploy/install_agents.sh"
+  AGENT_CLI_CACHE="$1" "$here/deploy/install_agents.sh"
   mkdir -p "$1/bin"
   for program in "$1"/*/node_modules/.bin/claude "$1"/*/node_modules/.bin/codex "$1"/*/node_modules/.bin/pi; do
     ln -sf "$program" "$1/bin/$(basename "$program")"

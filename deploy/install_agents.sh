@@ -15,7 +15,7 @@ PI="@earendil-works/pi-coding-agent@1.6.0"
 NODE="node@22.23.3"
 
 if [ "$(id -u)" = 0 ]; then base=/var/cache; else base="${XDG_CACHE_HOME:-$HOME/.cache}"; fi
-cache="${HEINZELWERK_CLI_CACHE:-$base/heinzelwerk/clis}"
+cache="${AGENT_CLI_CACHE:-$base/heinzelwerk/clis}"
 mkdir -p "$cache"
 scratch_home="$(mktemp -d)" # a postinstall script writes to HOME: give it one of its own
 trap 'rm -rf "$scratch_home"' EXIT

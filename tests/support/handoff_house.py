@@ -53,14 +53,14 @@ def real_house(directory: Path, *, only: BackendName | None = None) -> House:
 
 def cli_cache() -> Path:
     """Where deploy/install_agents.sh puts the CLIs."""
-    named = os.environ.get("HEINZELWERK_CLI_CACHE")
+    named = os.environ.get("AGENT_CLI_CACHE")
     if named:
         return Path(named)
     base = "/var/cache" if os.geteuid() == 0 else os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     return Path(base) / "heinzelwerk" / "clis"
 
 
-REQUIRED = "HEINZELWERK_REQUIRE_CLIS"
+REQUIRED = "REQUIRE_AGENT_CLIS"
 """Set where a missing CLI is a failure: the CI installs them."""
 
 
