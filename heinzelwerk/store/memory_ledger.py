@@ -248,8 +248,9 @@ def _not_startable(
         if other.target != effect.target or other.id == effect.id:
             continue
         free_ms = (other.deadline_ms or 0) + margin_ms
-        if other.state is EffectState.STARTED and free_ms > now:
-            team.due[member] = free_ms
+        if other.state is EffectState.STARTED:
+            # One past its deadline is in doubt until it was read back: placing over it would hide whether it had arrived.
+            team.due[member] = free_ms if free_ms > now else now + options.ring_first_ms
             return MoveReply(Moved.TARGET_BUSY, effect, rules.TARGET_IN_USE)
         waits = other.state is EffectState.PLANNED and other.decision.may_start and (other.expires_ms or now + 1) > now
         if waits and other.heinzel == effect.heinzel and other.turn < effect.turn:

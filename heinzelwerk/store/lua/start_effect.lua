@@ -31,8 +31,10 @@ end
 -- Effects of one target go one at a time, those of one session in turn order.
 local function target_busy()
   for _, other in ipairs(rivals(effect)) do
-    if other.state == 'started' and other.deadline_ms + A.margin_ms > NOW then
-      due(member, other.deadline_ms + A.margin_ms)
+    -- One past its deadline is in doubt until it was read back: placing over it would hide whether it had arrived.
+    if other.state == 'started' then
+      local free = other.deadline_ms + A.margin_ms
+      due(member, free > NOW and free or NOW + O.ring_first_ms)
       return reply('target_busy', effect, 'another effect writes to this target')
     end
     local waits = other.state == 'planned' and may_start(other) and (not given(other.expires_ms) or other.expires_ms > NOW)
