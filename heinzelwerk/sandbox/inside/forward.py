@@ -5,6 +5,7 @@ import socket
 
 CHUNK = 65_536
 HIGH_WATER = 4 * CHUNK
+_LOOKS = 5
 
 
 class Forwarder:
@@ -39,7 +40,7 @@ class Forwarder:
             return  # the other side gave up between poll and accept
         far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            if self.peer_uid is not None and _uid_of(address[1]) != self.peer_uid:
+            if self.peer_uid is not None and _uid_of(address[1], near.getsockname()[1]) != self.peer_uid:
                 raise PermissionError
             far.connect(target)
         except OSError:
@@ -114,16 +115,21 @@ class End:
         return not self.finished and len(self.peer.outgoing) < HIGH_WATER
 
 
-def _uid_of(port: int) -> int:
-    """The account behind a connection from this local port of 127.0.0.1 (-1: not found)."""
-    wanted = f"0100007F:{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, encoding="ascii") as lines:
-                for line in lines:
-                    columns = line.split()
-                    if len(columns) > 7 and columns[1].endswith(wanted):
-                        return int(columns[7])
-        except OSError:
-            continue
+def _uid_of(port: int, listener: int) -> int:
+    """The account behind the connection from this local port of 127.0.0.1 to that one (-1: not found).
+
+    Both ports count: the kernel gives one local port to several connections that lead elsewhere. The table is no
+    snapshot, so that a busy machine may skip a line: what is not found is looked for again.
+    """
+    near, far = f"0100007F:{port:04X}", f"0100007F:{listener:04X}"
+    for _ in range(_LOOKS):
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            try:
+                with open(table, encoding="ascii") as lines:
+                    for line in lines:
+                        columns = line.split()
+                        if len(columns) > 7 and columns[1].endswith(near) and columns[2].endswith(far):
+                            return int(columns[7])
+            except OSError:
+                continue
     return -1
