@@ -20,7 +20,7 @@ from heinzelwerk import (
 )
 from heinzelwerk.admission import Admitted, Choice, Skip
 from heinzelwerk.claim import Claim
-from heinzelwerk.commit import After, Body
+from heinzelwerk.commit import Body, TakenWake
 from heinzelwerk.contract import Contract
 from heinzelwerk.event import Note
 from heinzelwerk.opening import FetchedInput, Opening, SkillText
@@ -51,8 +51,12 @@ async def _end_skips(claim: Claim, skips: tuple[Skip, ...]) -> None:
         await claim.commit(
             [skip.note() for skip in skips],
             taken_wakes=tuple(skip.taken() for skip in skips),
-            ended_wakes=tuple((skip.queued.wake.id, f"skipped: {skip.reason}") for skip in skips),
+            ended_wakes=_skipped(skips),
         )
+
+
+def _skipped(skips: tuple[Skip, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((skip.queued.wake.id, f"skipped: {skip.reason}") for skip in skips)
 
 
 class _Start:
@@ -145,7 +149,7 @@ class _Start:
         await self.claim.commit(
             [*(entry.note() for entry in skips), *planned.notes],
             taken_wakes=tuple(entry.taken() for entry in skips),
-            ended_wakes=tuple((entry.queued.wake.id, f"skipped: {entry.reason}") for entry in skips),
+            ended_wakes=_skipped(skips),
             effects=planned.records,
             bodies=planned.bodies,
             memo=success.memo(),
@@ -174,15 +178,21 @@ class _Start:
             ],
             turns=(self.turn,),
             new_turns=number,
-            taken_wakes=(*(skip.taken() for skip in self.skips), *self.admitted.taken(number)),
-            ended_wakes=(
-                *((skip.queued.wake.id, f"skipped: {skip.reason}") for skip in self.skips),
-                *((entry.wake.id, f"merged: {number}") for entry in self.admitted.merged),
-            ),
+            taken_wakes=self._taken(),
+            ended_wakes=self._ended(),
             bodies=tuple(bodies),
             memo=admission.hour_memo(self.claim.snapshot),
             progress=False,
         )
+
+    def _taken(self) -> tuple[TakenWake, ...]:
+        """The wakes that leave the inbox with this turn's start."""
+        return (*(skip.taken() for skip in self.skips), *self.admitted.taken(self.turn.number))
+
+    def _ended(self) -> tuple[tuple[str, str], ...]:
+        """Those of them that end with it; the turn's own ends when the turn does."""
+        merged = ((entry.wake.id, f"merged: {self.turn.number}") for entry in self.admitted.merged)
+        return (*_skipped(self.skips), *merged)
 
     def _started(self, inputs: dict[str, FetchedInput]) -> Note:
         turn = self.turn
@@ -234,16 +244,11 @@ class _Start:
             ],
             turns=(closing.ended(turn, TurnState.FAILED, closing.failure_line(error), now_ms=self.claim.now_ms()),),
             new_turns=number,
-            taken_wakes=(*(skip.taken() for skip in self.skips), *self.admitted.taken(number)),
-            ended_wakes=(
-                *((skip.queued.wake.id, f"skipped: {skip.reason}") for skip in self.skips),
-                *((entry.wake.id, f"merged: {number}") for entry in self.admitted.merged),
-                (self.wake.id, TurnState.FAILED.value),
-            ),
+            taken_wakes=self._taken(),
+            ended_wakes=(*self._ended(), (self.wake.id, TurnState.FAILED.value)),
             bodies=(Body(number, "failure", f"{error}\n{error.fix}".encode()),),
             memo=admission.hour_memo(self.claim.snapshot),
             expire_bodies=(number,),
-            after=After.KEEP,
         )
 
 
