@@ -295,10 +295,10 @@ class Workers(Section):
     grace: Seconds = Field(default=20.0, gt=0)  # from SIGTERM to SIGKILL: segments stop at their next checkpoint
     sweep_every: Seconds = Field(default=2.0, gt=0)
     heartbeat_every: Seconds = Field(default=10.0, gt=0)
-    watch_every: Seconds = Field(default=1.0, gt=0)  # a stop is seen this fast
+    watch_every: Seconds = Field(default=1.0, gt=0)  # a stop, and a dead worker of the same machine, is seen this fast
     loop_late: Seconds = Field(default=5.0, gt=0)  # an event loop that has not ticked for this long renews no lease
     loop_silent: Seconds = Field(default=60.0, gt=0)  # and after this long its process ends
-    data: AnchoredPath = Path(".heinzelwerk")  # the embedded server's and beat's files
+    data: AnchoredPath = Path(".heinzelwerk")  # the embedded server's and beat's files, and what each worker holds
     log_format: Literal["auto", "json", "text"] = "auto"  # auto: text on a terminal, else JSON
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

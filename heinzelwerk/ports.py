@@ -157,6 +157,9 @@ class Store(Protocol):
     async def renew(self, holds: Sequence[Hold]) -> tuple[Hold, ...]:
         """Extend these leases; answers those that were lost."""
 
+    async def end_leases(self, holds: Sequence[Hold]) -> int:
+        """End these leases now, as if their time were over: their holder is dead. Answers how many still were its own."""
+
     async def commit(self, session: SessionId, token: str, commit: Commit) -> CommitReply:
         """Write everything in the commit, or nothing. The same `op` gets the first answer."""
 

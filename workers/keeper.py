@@ -21,6 +21,7 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import MailKind
 from heinzelwerk.ports import Held, Interrupt, Store
 from heinzelwerk.session import Hold
+from workers.journal import LeaseJournal
 
 log = structlog.get_logger("heinzelwerk.keeper")
 
@@ -47,7 +48,10 @@ class _Kept:
 
 
 class LeaseKeeper:
-    """Keeps leases alive from `start` to `stop`. `lag_s` tells how long ago the event loop ticked."""
+    """Keeps leases alive from `start` to `stop`. `lag_s` tells how long ago the event loop ticked.
+
+    `journal` notes what is held, for whoever finds this process dead.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class LeaseKeeper:
         *,
         lease_s: float,
         longest_s: float,
+        journal: LeaseJournal | None = None,
         late_s: float = 5.0,
         lag_s: Callable[[], float] = lambda: 0.0,
         monotonic: Callable[[], float] = time.monotonic,
@@ -62,6 +67,7 @@ class LeaseKeeper:
         self._renewer = renewer
         self._lease_s = lease_s
         self._longest_s = longest_s + OVERTIME_S
+        self._journal = journal
         self._late_s = late_s
         self._lag_s = lag_s
         self._monotonic = monotonic
@@ -73,6 +79,8 @@ class LeaseKeeper:
 
     def start(self) -> None:
         """Begin to renew."""
+        if self._journal is not None:
+            self._journal.open()
         self._thread.start()
 
     def stop(self) -> None:
@@ -81,12 +89,16 @@ class LeaseKeeper:
         if self._thread.is_alive():
             self._thread.join()
         self._renewer.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def keep(self, held: Held) -> None:
         """Renew from now on; asks for the hand-back at once where this process is leaving."""
         now = self._monotonic()
         with self._lock:
             self._kept[held.hold.token] = _Kept(held, renewed=now, ends=now + self._longest_s)
+            if self._journal is not None:
+                self._journal.keep(held.hold)
             leaving = self._leaving
         if leaving:
             _tell(held, Interrupt.HAND_BACK)
@@ -95,6 +107,8 @@ class LeaseKeeper:
         """Stop renewing this one."""
         with self._lock:
             self._kept.pop(held.hold.token, None)
+            if self._journal is not None:
+                self._journal.forget(held.hold)
 
     @property
     def leaving(self) -> bool:

@@ -37,6 +37,7 @@ from workers.bridge import Bridge
 from workers.clock import SystemClock, UlidIds
 from workers.deeds import CoreDeeds
 from workers.engine import EngineAtFirstUse, EngineRoom
+from workers.journal import LeaseJournal
 from workers.keeper import OVERTIME_S, IdleKeeper, LeaseKeeper
 from workers.translation import caps
 
@@ -49,6 +50,9 @@ HANDOFF_PROFILES = ("handoffs", "all")
 """Who starts coding agents: only these need their keys."""
 SOLO_PROFILES = ("solo", "all")
 """Who runs turns that killed workers: alone, or as the only worker that there is."""
+
+JOURNALS = "holds"
+"""The directory under `[workers] data` in which the processes of a machine say what they hold."""
 
 ModelFactories = Mapping[str, Callable[[str], Any]]
 Wrap = Callable[[Works], Works]
@@ -103,6 +107,7 @@ class Runtime:
     bell: CeleryBell
     bridge: Bridge
     keeper: LeaseKeeper | None
+    journal: LeaseJournal
     parts: Parts
     deeds: CoreDeeds = field(init=False)
     _works: dict[str | None, Works] = field(default_factory=dict)
@@ -163,8 +168,10 @@ def build(
     app = celery_app.make_app(settings, url)
     bridge = Bridge(silent_s=settings.workers.loop_silent)
     options = translation.store_options(settings)
-    keeper = None if profile == CLIENT else _keeper(settings, Renewer(url, options), bridge)
     clock, ids, ring = SystemClock(), UlidIds(), CeleryBell(bell.publisher(app))
+    # A name that never was: a process id, and in a container the host's name too, come again.
+    journal = LeaseJournal(settings.workers.data / JOURNALS, f"{name}-{ids.new()}")
+    keeper = None if profile == CLIENT else _keeper(settings, Renewer(url, options), bridge, journal)
     found = capabilities.build(
         repositories=settings.code_host.repositories,
         documents=settings.documents.directory,
@@ -186,7 +193,7 @@ def build(
         solo=profile in SOLO_PROFILES,
         wrap=wrap or (lambda works: works),
     )
-    runtime = Runtime(settings, profile, name, app, ring, bridge, keeper, parts)
+    runtime = Runtime(settings, profile, name, app, ring, bridge, keeper, journal, parts)
     runtime.deeds = _deeds(runtime)
     asked.register(app, runtime.deeds)
     return runtime
@@ -204,11 +211,12 @@ def version() -> str:
     return heinzelwerk.__version__
 
 
-def _keeper(settings: Settings, renewer: Renewer, bridge: Bridge) -> LeaseKeeper:
+def _keeper(settings: Settings, renewer: Renewer, bridge: Bridge, journal: LeaseJournal) -> LeaseKeeper:
     return LeaseKeeper(
         renewer,
         lease_s=settings.store.lease,
         longest_s=LONGEST_TURN_S,
+        journal=journal,
         late_s=settings.workers.loop_late,
         lag_s=bridge.lag_s,
     )

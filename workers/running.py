@@ -22,7 +22,7 @@ from heinzelwerk import advance
 from heinzelwerk.errors import ConfigurationError, HeinzelwerkError
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Held, Interrupt
-from workers import handoffs, health, noticing, profiles, reloading, root
+from workers import handoffs, health, journal, noticing, profiles, reloading, root
 from workers import log as logs
 from workers.keeper import LeaseKeeper
 from workers.profiles import Profile
@@ -126,6 +126,7 @@ class Worker:
         log.info("worker started", profile=self._profile.name, threads=self._profile.threads, version=root.version())
         self._runtime.bridge.go_on(self._keeper.watch(store, every_s=every.watch_every))
         self._runtime.bridge.go_on(_repeat("heartbeat", self._heartbeat, every.heartbeat_every))
+        self._runtime.bridge.go_on(_repeat("look for dead processes", self._inherit, every.watch_every))
         if self._runtime.profile in root.HANDOFF_PROFILES:
             self._runtime.bridge.go_on(self._clearing())
         self._runtime.bridge.go_on(self._sweeping())
@@ -146,6 +147,18 @@ class Worker:
 
         await _attempt("first sweep", first)
         await _repeat("sweep", look, self._settings.sweep_every)
+
+    async def _inherit(self) -> None:
+        """End the leases of processes of this machine that are dead: their work goes on now, not when its time is over."""
+        mine = self._runtime.journal.path
+        for path in journal.others(mine.parent, than=mine):
+            with journal.bequeathed(path) as holds:
+                if not holds:
+                    continue
+                ended = await self._runtime.works.store.end_leases(holds)
+                log.warning("leases of a dead process ended", of=path.stem, held=len(holds), ended=ended)
+            for team in sorted({hold.team for hold in holds}):
+                await advance.ring(team, self._runtime.works_of(team))
 
     async def _clearing(self) -> None:
         """Once, at the start: what a killed worker left of its coding agents on this machine."""

@@ -206,7 +206,7 @@ class Renewer:
 
     def _renew(self, team: str, holds: Sequence[Hold]) -> list[int]:
         script = link.script("renew")
-        arguments = face.packed({"holds": [(hold.kind, hold.name, hold.token) for hold in holds]})
+        arguments = face.packed(sessions.named(holds))
         words = (keys.base(self._options.prefix, team), face.options_json(self._options, team), arguments)
         try:
             lost = self._client.evalsha(script.sha, 1, *words)

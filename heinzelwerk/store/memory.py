@@ -194,15 +194,25 @@ class MemoryStore(MemoryReading):
         return tuple(hold for hold in holds if not self._renew(hold))
 
     def _renew(self, hold: Hold) -> bool:
-        team, now = self._team(hold.team), self._clock_ms()
+        until = self._clock_ms() + self._options.lease_ms
+        renewed = self._let_last(hold, until)
+        if renewed and hold.kind == "session":
+            self._team(hold.team).slots[hold.name] = until
+        return renewed
+
+    async def end_leases(self, holds: Sequence[Hold]) -> int:
+        """End the leases of a dead holder."""
+        return sum(self._let_last(hold, self._clock_ms()) for hold in holds)
+
+    def _let_last(self, hold: Hold, until_ms: int) -> bool:
+        """Let a lease end at that moment; False where it is not this one any more."""
+        team = self._team(hold.team)
         session = team.sessions.get(hold.name) if hold.kind == "session" else None
         lease = session.lease if session else team.job_leases.get(hold.name) if hold.kind == "job" else None
-        if lease is None or lease.token != hold.token or lease.until_ms <= now:
+        if lease is None or lease.token != hold.token or lease.until_ms <= self._clock_ms():
             return False
-        lease.until_ms = now + self._options.lease_ms
-        team.due[f"{hold.kind}:{hold.name}"] = lease.until_ms
-        if session is not None:
-            team.slots[hold.name] = lease.until_ms
+        lease.until_ms = until_ms
+        team.due[f"{hold.kind}:{hold.name}"] = until_ms
         return True
 
     async def commit(self, session: SessionId, token: str, commit: Commit) -> CommitReply:

@@ -36,8 +36,14 @@ class Sessions(Face):
         )
         return lost_of(groups.values(), replies)
 
+    async def end_leases(self, holds: Sequence[Hold]) -> int:
+        """End these leases now: their holder is dead."""
+        groups = by_team(holds)
+        calls = [self._call("end_leases", team, named(group)) for team, group in groups.items()]
+        return sum(int(ended) for ended in await self._link.run_all(calls)) if calls else 0
+
     def _renewal(self, team: str, holds: Sequence[Hold]) -> Call:
-        return self._call("renew", team, {"holds": [(hold.kind, hold.name, hold.token) for hold in holds]})
+        return self._call("renew", team, named(holds))
 
     async def commit(self, session: SessionId, token: str, commit: Commit) -> CommitReply:
         """Write everything in the commit, or nothing."""
@@ -179,6 +185,11 @@ def by_team(holds: Sequence[Hold]) -> dict[str, list[Hold]]:
     for hold in holds:
         groups.setdefault(hold.team, []).append(hold)
     return groups
+
+
+def named(holds: Sequence[Hold]) -> dict[str, Any]:
+    """One team's holds as a script reads them."""
+    return {"holds": [(hold.kind, hold.name, hold.token) for hold in holds]}
 
 
 def lost_of(groups: Any, replies: Sequence[Sequence[int]]) -> tuple[Hold, ...]:

@@ -466,6 +466,21 @@ async def test_a_job_runs_once(world: World) -> None:
     assert await world.store.claim_job(TEAM, "job-1", nonce="again", worker="h3") == NotClaimed("nothing_due")
 
 
+async def test_a_job_whose_worker_is_known_to_be_dead_is_interrupted_at_once(world: World) -> None:
+    """Its lease ended before its time: due now, and whoever looks closes it."""
+    await queue(world)
+    claimed = await world.store.claim_job(TEAM, "job-1", nonce="mine", worker="h1")
+    assert not isinstance(claimed, NotClaimed)
+    token = claimed[1]
+    assert await world.store.end_leases([Hold("job", TEAM, "job-1", "1-other")]) == 0
+    assert await world.store.end_leases([Hold("job", TEAM, "job-1", token)]) == 1
+    assert ("job", "job-1") in [(entry.kind, entry.name) for entry in await world.store.ring(TEAM)]
+    assert await world.store.claim_job(TEAM, "job-1", nonce="other", worker="h2") == NotClaimed("nothing_due")
+    stored = await world.store.job(TEAM, "job-1")
+    assert stored is not None
+    assert (stored.state, stored.status) == (JobState.ENDED, "interrupted")
+
+
 async def test_a_dead_workers_job_is_interrupted(worlds) -> None:
     """A running job whose lease ended is closed by whoever looks, and never run again."""
     world: World = await worlds(lease_ms=1_500)

@@ -81,6 +81,23 @@ async def test_renewing_keeps_many_leases(world: World) -> None:
     assert (await ours.commit("step")).state is CommitState.DONE
 
 
+async def test_the_leases_of_a_dead_holder_end_at_once(world: World) -> None:
+    """Ended as if their time were over: due now, the claim stays a dead one, the old token writes nothing more."""
+    await world.load("weekly", team="other")
+    await world.accept()
+    ours, theirs = await world.claim(), await world.running(session=SessionId("other", "weekly"))
+    holds = [Hold("session", one.session.team, "weekly", one.token) for one in (ours, theirs)]
+    assert await world.store.end_leases([]) == 0
+    assert await world.store.end_leases([*holds, Hold("session", TEAM, "nobody", "1-x")]) == 2
+    assert [entry.name for entry in await world.store.ring(TEAM)] == ["weekly"]
+    assert (await ours.commit("late")).state is CommitState.LEASE_LOST
+    later = await world.claim()
+    assert later.token.startswith("2-")
+    assert later.snapshot.dead_claims == 1
+    assert await world.store.end_leases(holds) == 0
+    assert (await later.commit("step")).state is CommitState.DONE
+
+
 async def test_dead_claims_lead_to_solo(worlds) -> None:
     """Claims without progress are counted; from the second on the session is rung alone; progress clears them."""
     world: World = await worlds(lease_ms=40)

@@ -144,7 +144,10 @@ class Worker:
 
 @dataclass
 class World:
-    """One deployment. `heinzel`, `limits` and `more` are lines for the settings' tables."""
+    """One deployment. `heinzel`, `limits` and `more` are lines for the settings' tables.
+
+    `apart`: each worker is as on a machine of its own, so that nobody knows of a dead one before its lease has passed.
+    """
 
     directory: Path
     heinzel: str = ""
@@ -155,6 +158,7 @@ class World:
     lease_s: float = LEASE_S
     change: str = "tests.faults.wrapped:change"
     environ: dict[str, str] = field(default_factory=dict)
+    apart: bool = False
     workers: list[Worker] = field(default_factory=list)
     accepted: list[tuple[str, str]] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
@@ -222,6 +226,8 @@ class World:
     def start(self, profile: str, *, url: str | None = None, **environ: str) -> Worker:
         """Start a worker (or beat)."""
         log = self.directory / f"{profile}-{len(self.workers)}.log"
+        if self.apart:
+            environ["HEINZELWERK_WORKERS__DATA"] = str(log.with_suffix(".data"))
         leashed = supervisor.start(
             [sys.executable, "-P", "-m", "tests.support.worker", profile, self.change],
             environment=self.environment(url, **environ),
