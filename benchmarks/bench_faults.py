@@ -37,14 +37,6 @@ from tests.faults.scripts import THINKS_S
 from tests.faults.world import TEAM, House, World
 
 
-def with_defaults(world: World) -> None:
-    """The product's own times instead of a test's."""
-    words = world.config.read_text()
-    for name in ("ring_first", "ring_longest", "sweep_every", "heartbeat_every", "watch_every"):
-        words = "\n".join(line for line in words.splitlines() if not line.startswith(f"{name} ="))
-    world.config.write_text(words + "\n")
-
-
 async def kill_round(directory: Path, *, seed: int, kills: int, workers: int, heinzels: int) -> dict[str, Any]:
     """One deployment, so many kills; what it came to. AssertionError where something was lost or doubled."""
     chance = random.Random(seed)
@@ -52,7 +44,7 @@ async def kill_round(directory: Path, *, seed: int, kills: int, workers: int, he
     more = "session_day_usd = 1000\nturns_an_hour = 100000"
     apart = seed % 2 == 0
     world = World(directory, lease_s=15.0, limits=limits, heinzel=more, environ={THINKS_S: "0.7"}, apart=apart)
-    with_defaults(world)
+    world.use_own_times()
     began = time.monotonic()
     try:
         async with world.open() as house:

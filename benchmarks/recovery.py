@@ -1,11 +1,12 @@
 """Recovery after SIGKILL, side by side: Heinzelwerk, a bare Celery task with acks_late, and DBOS on SQLite.
 
-    python benchmarks/recovery.py --trials 5 [--dbos-python /path/to/venv/bin/python]
+    python benchmarks/recovery.py --trials 5 [--systems ours,apart,celery,dbos] [--dbos-python /path/to/venv/bin/python]
 
 Each does the same: two requests of half a second to a model, then one effect. In each trial the only worker is killed at a
 random moment of the work and another is started at once; counted outside are the requests and effects per key, and the time
-from the kill to the end. Celery gets a visibility timeout of 15 s, which is our lease's default (its own default is an hour),
-and looks every second for what it must give back (its own default is about 100 s). DBOS runs where it is installed; it is no
+from the kill to the end. `apart` is Heinzelwerk with the next worker as on another machine, where only the lease's end tells
+of a death. Celery gets a visibility timeout of 15 s, which is our lease's default (its own default is an hour), and looks
+every second for what it must give back (its own default is about 100 s). DBOS runs where it is installed; it is no
 dependency of ours: `python -m venv d && d/bin/pip install dbos`.
 """
 
@@ -155,9 +156,11 @@ def bare_celery(directory: Path, trials: int, chance: random.Random) -> Result:
             "--loglevel",
             "ERROR",
         ]
-        start = lambda: subprocess.Popen(  # noqa: E731 - one line, used twice below
-            words, cwd=directory, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            null = subprocess.DEVNULL
+            return subprocess.Popen(words, cwd=directory, env=environment, stdout=null, stderr=null)
+
         worker = start()
         for trial in range(trials):
             key = f"c{trial}"
@@ -214,18 +217,13 @@ def dbos(directory: Path, trials: int, chance: random.Random, python: Path) -> R
     return result
 
 
-async def ours(directory: Path, trials: int, chance: random.Random) -> Result:
+async def ours(directory: Path, trials: int, chance: random.Random, *, apart: bool) -> Result:
     """A turn of two requests and an unattended effect, at the product's own lease and sweep."""
     unattended = '\n[[effects.unattended]]\naction = "shelf.place"\ntarget = "shelf.place:r"\n'
     limits, thinks = "day_usd = 1000", {THINKS_S: "0.5"}
-    world = World(directory, lease_s=15.0, limits=limits, more=unattended, environ=thinks)
-    words = (
-        world.config.read_text()
-        .replace('sweep_every = "200ms"', 'sweep_every = "2s"')
-        .replace('"300ms"\nring', '"5s"\nring')
-    )
-    world.config.write_text(words)
-    result = Result("heinzelwerk")
+    world = World(directory, lease_s=15.0, limits=limits, more=unattended, environ=thinks, apart=apart)
+    world.use_own_times()
+    result = Result("ours, apart" if apart else "heinzelwerk")
     try:
         async with world.open() as house:
             world.contract("r", "steps-1", place="shelf.place")
@@ -255,16 +253,25 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dbos-python", type=Path, help="a Python that has dbos installed")
+    parser.add_argument("--systems", default="ours,apart,celery,dbos", help="which of them, with commas")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory(prefix="recovery-") as made:
-        root = Path(made)
-        print(asyncio.run(ours(root / "ours", given.trials, random.Random(given.seed))).line(), flush=True)
-        print(bare_celery(root, given.trials, random.Random(given.seed)).line(), flush=True)
-        if given.dbos_python:
-            print(dbos(root, given.trials, random.Random(given.seed), given.dbos_python).line(), flush=True)
-        else:
-            print("dbos sqlite  not run: name a Python that has it with --dbos-python")
+        for system in given.systems.split(","):
+            directory = Path(made) / system
+            directory.mkdir()
+            print(_measured(system, directory, given), flush=True)
+
+
+def _measured(system: str, directory: Path, given: argparse.Namespace) -> str:
+    chance = random.Random(given.seed)
+    if system == "celery":
+        return bare_celery(directory, given.trials, chance).line()
+    if system != "dbos":
+        return asyncio.run(ours(directory / "w", given.trials, chance, apart=system == "apart")).line()
+    if given.dbos_python is None:
+        return "dbos sqlite  not run: name a Python that has it with --dbos-python"
+    return dbos(directory, given.trials, chance, given.dbos_python).line()
 
 
 if __name__ == "__main__":
