@@ -263,7 +263,9 @@ def _no_longer_wanted(team: TeamState, effect: EffectRecord) -> str:
     """Why the effect must not happen any more, or ""."""
     entry = team.generation.entries.get(effect.heinzel) if team.generation else None
     publishes = entry is not None and any(
-        (p.action, p.output) == (effect.action, effect.output) for p in entry.publishes
+        # To the same place, too. What Heinzelwerk keeps itself is declared without arguments.
+        (p.action, p.output) == (effect.action, effect.output) and p.args in ({}, effect.arguments)
+        for p in entry.publishes
     )
     if entry is None or (effect.call is None and not publishes):
         return rules.NOT_PUBLISHED

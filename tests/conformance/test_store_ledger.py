@@ -19,7 +19,18 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import Hold, NotClaimed
 from heinzelwerk.turn import TurnState, WaitKind
-from tests.support.store_world import TEAM, WEEKLY, Holder, World, draft_of, effect_of, item_of, job_of, wake_of
+from tests.support.store_world import (
+    PUBLISHES,
+    TEAM,
+    WEEKLY,
+    Holder,
+    World,
+    draft_of,
+    effect_of,
+    item_of,
+    job_of,
+    wake_of,
+)
 
 FAR = 10**15
 
@@ -76,7 +87,11 @@ async def test_from_plan_to_completion(world: World) -> None:
         TEAM, effect.id, version=started.version, to=EffectState.COMPLETED, revision="r7"
     )
     assert reply.record is not None
-    assert (reply.record.state, reply.record.revision, reply.record.arguments) == (EffectState.COMPLETED, "r7", {})
+    assert (reply.record.state, reply.record.revision, reply.record.arguments) == (
+        EffectState.COMPLETED,
+        "r7",
+        PUBLISHES.args,
+    )
     assert await world.store.effects(TEAM, undecided=True) == ()
     assert await world.store.due(TEAM, kind="effect") == ()
     told = [
@@ -289,6 +304,35 @@ async def test_a_contract_that_no_longer_publishes(world: World) -> None:
         assert reply.record is not None
         assert (reply.moved, reply.record.state) == (Moved.REFUSED, EffectState.REFUSED)
         assert "publishes" in reply.detail
+
+
+async def test_a_contract_that_publishes_elsewhere(world: World) -> None:
+    """What was approved for one place goes nowhere once the contract names another; a place it still names is the same."""
+    here, there = {"document": "a.md", "section": "s"}, {"document": "b.md", "section": "s"}
+    for key, now, moved in (
+        ("manual/1", here, Moved.DONE),
+        ("manual/2", there, Moved.REFUSED),
+        ("manual/3", {"document": "a.md"}, Moved.REFUSED),
+        ("manual/4", here | {"title": "t"}, Moved.REFUSED),
+    ):
+        action = f"act.{key[-1]}"
+        await world.load("weekly", publishes=(Publishing(action=action, output="weekly", args=here),))
+        effect, _ = await offer(world, key, f"Text {key}", action=action, arguments=here, target=f"t:{key}")
+        approved = await approve(world, effect)
+        await world.load("weekly", publishes=(Publishing(action=action, output="weekly", args=now),))
+        reply = await start(world, approved)
+        assert reply.moved is moved, (key, reply)
+        assert ("publishes" in reply.detail) == (moved is Moved.REFUSED)
+
+
+async def test_what_is_declared_without_arguments_takes_any(world: World) -> None:
+    """What Heinzelwerk keeps itself has arguments that no contract can know; none at all stay none."""
+    for key, arguments in (("manual/1", {"sha256": "sha256:0"}), ("manual/2", {})):
+        await world.load("weekly", publishes=(Publishing(action="lesson.keep", output="weekly"),))
+        effect, _ = await offer(world, key, key, action="lesson.keep", arguments=arguments, target=f"t:{key}")
+        reply = await start(world, await approve(world, effect))
+        assert reply.record is not None
+        assert (reply.moved, reply.record.arguments) == (Moved.DONE, arguments)
 
 
 async def test_one_target_at_a_time_in_turn_order(world: World) -> None:

@@ -211,6 +211,7 @@ def effect_of(turn: TurnRecord, text: str, *, ask: int = 1, **more: Any) -> Effe
         "turn": turn.number,
         "output": "weekly",
         "action": PUBLISHES.action,
+        "arguments": PUBLISHES.args,
         "target": target,
         "text_sha256": ids.digest(text),
         "digest": approval_digest(text, target, ""),

@@ -55,10 +55,24 @@ local function not_allowed()
   return reply('refused', effect, 'the policy no longer lets it go unattended: it waits for a person')
 end
 
+-- Whether this is what the contract publishes: to the same place, too. What Heinzelwerk keeps itself is declared without arguments.
+local function is_this(wanted)
+  if wanted.action ~= effect.action or wanted.output ~= effect.output then return false end
+  local declared, approved = wanted.args or {}, effect.arguments or {}
+  if next(declared) == nil then return true end
+  for name, value in pairs(declared) do
+    if approved[name] ~= value then return false end
+  end
+  for name in pairs(approved) do
+    if declared[name] == nil then return false end
+  end
+  return true
+end
+
 local function no_longer_wanted()
   local entry, publishes = call('HGET', B .. 'contracts', effect.heinzel), chat(effect)
   for _, wanted in ipairs(entry and cjson.decode(string.sub(entry, 3)).publishes or {}) do
-    publishes = publishes or (wanted.action == effect.action and wanted.output == effect.output)
+    publishes = publishes or is_this(wanted)
   end
   if not entry or not publishes then return 'the contract no longer publishes this' end
   for _, other in ipairs(rivals(effect)) do
