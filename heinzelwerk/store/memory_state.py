@@ -214,7 +214,7 @@ def accept(team: TeamState, wake: Wake, nonce: str, now: int, options: StoreOpti
         return Acceptance(Disposition.REFUSED, rules.BROKEN)
     session = team.sessions.setdefault(wake.heinzel, SessionState())
     running = steerable(session, wake)
-    if len(session.mail if wake.when_busy is WhenBusy.STEER else session.inbox) >= options.inbox_cap:
+    if _full(session, wake, options):
         count(team, "wakes_refused")
         return Acceptance(Disposition.REFUSED, rules.INBOX_FULL)
     if running is not None:
@@ -222,13 +222,21 @@ def accept(team: TeamState, wake: Wake, nonce: str, now: int, options: StoreOpti
         team.seen[seen_key(wake)] = Seen(nonce, running.number, "steered", now + options.seen_ttl_ms)
         team.due[f"session:{wake.heinzel}"] = now
         return Acceptance(Disposition.ACCEPTED, turn=running.number)
-    if len(session.inbox) >= options.inbox_cap:
+    if wake.when_busy is WhenBusy.STEER and len(session.inbox) >= options.inbox_cap:
         count(team, "wakes_refused")
         return Acceptance(Disposition.REFUSED, rules.INBOX_FULL)
     session.inbox.append(rules.queued(wake, now))
     team.seen[seen_key(wake)] = Seen(nonce)
     team.due[f"session:{wake.heinzel}"] = now
     return Acceptance(Disposition.ACCEPTED)
+
+
+def _full(session: SessionState, wake: Wake, options: StoreOptions) -> bool:
+    """Whether there is no place for one more. One wake for a new input always has one: it says nothing but that there
+    is something to read, and whichever of them runs reads all of it."""
+    if len(session.mail if wake.when_busy is WhenBusy.STEER else session.inbox) < options.inbox_cap:
+        return False
+    return wake.cause is not Cause.INPUTS or any(entry.wake.cause is Cause.INPUTS for entry in inbox(session))
 
 
 def inbox(session: SessionState) -> tuple[QueuedWake, ...]:

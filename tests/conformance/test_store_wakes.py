@@ -11,7 +11,7 @@ from heinzelwerk.generation import Generation
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import NotClaimed
 from heinzelwerk.turn import WaitKind
-from heinzelwerk.wake import Acceptance, Disposition, WhenBusy
+from heinzelwerk.wake import Acceptance, Cause, Disposition, WhenBusy
 from tests.support.store_world import TEAM, WEEKLY, World, contract, item_of, wake_of
 
 
@@ -284,3 +284,17 @@ async def test_messages_to_a_running_turn_have_a_cap_too(worlds) -> None:
     assert [reply.disposition for reply in replies] == [Disposition.ACCEPTED] * 3 + [Disposition.REFUSED] * 2
     assert "inbox is full" in replies[-1].reason
     assert len(await world.store.unread_mail(WEEKLY)) == 3
+
+
+async def test_a_new_input_finds_a_place_in_a_full_inbox(worlds) -> None:
+    """One of them, which reads whatever is new when it runs; the next one would tell nothing more, and the cap holds."""
+    world: World = await worlds(inbox_cap=2)
+    for n in range(2):
+        await world.store.accept(wake_of(f"manual/{n}"), nonce=world.nonce())
+    inputs = [wake_of(f"inputs/{n}", when_busy=WhenBusy.MERGE) for n in range(3)]
+    replies = [await world.store.accept(wake, nonce=world.nonce()) for wake in inputs]
+    assert [reply.disposition for reply in replies] == [Disposition.ACCEPTED] + [Disposition.REFUSED] * 2
+    assert (await world.store.accept(wake_of("manual/9"), nonce=world.nonce())).disposition is Disposition.REFUSED
+    seen = await world.store.overview(WEEKLY)
+    assert seen is not None
+    assert [entry.wake.cause for entry in seen.inbox] == [Cause.MANUAL, Cause.MANUAL, Cause.INPUTS]

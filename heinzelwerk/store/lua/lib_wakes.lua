@@ -21,6 +21,18 @@ local function why_not(heinzel)
   return nil
 end
 
+-- Whether there is no place for one more. One wake for a new input always has one: it says nothing but that there is
+-- something to read, and whichever of them runs reads all of it.
+local function full(heinzel, steers, document)
+  local box = of(heinzel) .. (steers and ':mail' or ':inbox')
+  if call('LLEN', box) < O.inbox_cap then return false end
+  if cjson.decode(document).cause ~= 'inputs' then return true end
+  for _, waiting in ipairs(call('LRANGE', box, 0, -1)) do
+    if cjson.decode(string.match(waiting, '^%d+ (.*)$')).cause == 'inputs' then return true end
+  end
+  return false
+end
+
 -- A key is known to its session: one event or one new output may wake several.
 local function seen_of(heinzel, id) return B .. 'seen:' .. heinzel .. ':' .. id end
 
@@ -42,7 +54,7 @@ function accept(id, heinzel, steers, document, nonce)
     return { 'duplicate', '', turn }
   end
   local reason = why_not(heinzel)
-  if not reason and call('LLEN', of(heinzel) .. (steers and ':mail' or ':inbox')) >= O.inbox_cap then reason = 'inbox_full' end
+  if not reason and full(heinzel, steers, document) then reason = 'inbox_full' end
   if reason then
     count('wakes_refused')
     return { 'refused', reason, '' }
