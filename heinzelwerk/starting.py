@@ -73,7 +73,8 @@ class _Start:
         self.turn = TurnRecord(
             number=claim.snapshot.last_turn + 1,
             state=TurnState.RUNNING,
-            wake=self.wake,
+            # The record keeps who and why; the words of the wake live in the body, which expires.
+            wake=self.wake.model_copy(update={"text": None, "data": None}),
             accepted_ms=accepted_ms,
             as_of_ms=as_of_ms,
             started_ms=claim.now_ms(),
@@ -165,11 +166,8 @@ class _Start:
             Body(number, "inputs", _dump_inputs(inputs)),
             Body(number, "lessons", json.dumps(accepted).encode()),
             Body(number, "skills", skilling.dump(skills)),
+            *self._words(),
         ]
-        if self.wake.text is not None or self.wake.data is not None:
-            bodies.append(Body(number, "wake", json.dumps({"text": self.wake.text, "data": self.wake.data}).encode()))
-        # The record keeps who and why; the words of the wake live in the body, which expires.
-        self.turn = self.turn.model_copy(update={"wake": self.wake.model_copy(update={"text": None, "data": None})})
         await self.claim.commit(
             [
                 *(skip.note() for skip in self.skips),
@@ -184,6 +182,13 @@ class _Start:
             memo=admission.hour_memo(self.claim.snapshot),
             progress=False,
         )
+
+    def _words(self) -> tuple[Body, ...]:
+        """What the wake said, where it said something."""
+        if self.wake.text is None and self.wake.data is None:
+            return ()
+        words = {"text": self.wake.text, "data": self.wake.data}
+        return (Body(self.turn.number, "wake", json.dumps(words).encode()),)
 
     def _taken(self) -> tuple[TakenWake, ...]:
         """The wakes that leave the inbox with this turn's start."""
@@ -246,7 +251,7 @@ class _Start:
             new_turns=number,
             taken_wakes=self._taken(),
             ended_wakes=(*self._ended(), (self.wake.id, TurnState.FAILED.value)),
-            bodies=(Body(number, "failure", f"{error}\n{error.fix}".encode()),),
+            bodies=(*self._words(), Body(number, "failure", f"{error}\n{error.fix}".encode())),
             memo=admission.hour_memo(self.claim.snapshot),
             expire_bodies=(number,),
         )

@@ -10,6 +10,7 @@ from heinzelwerk.effect import Decision, EffectState, Moved
 from heinzelwerk.ids import SessionId
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import ScriptedEngine
+from heinzelwerk.turn import Pins
 
 PAGE = SessionId(house.TEAM, "page")
 
@@ -117,6 +118,25 @@ async def test_an_input_that_cannot_be_read_fails_the_turn_with_its_reason() -> 
     assert turn is not None
     assert turn.state.value == "failed"
     assert "documents.read" in turn.reason
+
+
+async def test_a_turn_that_cannot_start_keeps_the_wakes_words_where_they_expire() -> None:
+    """The record of every turn outlives its words, also of one that ended before it began."""
+    home = await ready()
+    assert isinstance(home.works.engine, ScriptedEngine)
+    home.works.engine.pins = _no_model  # type: ignore[method-assign]
+    await home.wake(text="the secret plan", data={"for": "your eyes"})
+    await advance(PAGE, home.works)
+    record = await home.store.turn(PAGE, 1)
+    assert record is not None
+    assert (record.state.value, record.wake.text, record.wake.data) == ("failed", None, None)
+    body = await home.store.body(PAGE, 1, "wake")
+    assert body is not None
+    assert json.loads(body) == {"text": "the secret plan", "data": {"for": "your eyes"}}
+
+
+def _no_model(contract: object) -> Pins:
+    raise errors.Refused("no model is configured", fix="set [heinzel] model")
 
 
 async def test_a_body_of_a_newer_release_is_left_to_it() -> None:
