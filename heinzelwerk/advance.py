@@ -45,10 +45,10 @@ async def advance(session: SessionId, works: Works) -> Advance:
                 await ring(session.team, works)
             return Advance(held.reason)
         try:
-            damage = quarantine.at_end(held.snapshot)
-            if damage is not None:
+            why = quarantine.at_end(held.snapshot) or quarantine.stuck(held.snapshot)
+            if why is not None:
                 held.released = True
-                await quarantine.set_aside(session, damage, works.store, token=held.token)
+                await quarantine.set_aside(session, why, works.store, token=held.token)
                 return Advance("quarantined")
             did = await _segment(held, works)
         except errors.LeaseLost as lost:

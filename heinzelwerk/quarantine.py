@@ -1,6 +1,7 @@
 """Quarantine: a session whose spine is damaged is set aside, with line and reason, until a person lets it go on.
 
 Nothing runs on a record that was changed, and nothing is written after it. Wakes, mail and decisions are kept meanwhile.
+So is one whose claims die before any turn of it runs: ending the turn as poison would have helped against everything else.
 Letting it go on accepts the damage up to the spine's end: `export --verify` names the bad line for ever.
 """
 
@@ -12,7 +13,7 @@ import structlog
 
 from heinzelwerk import verification
 from heinzelwerk.event import Chain
-from heinzelwerk.session import ACCEPTED, Overview, Snapshot
+from heinzelwerk.session import ACCEPTED, STUCK_CLAIMS, Overview, Snapshot
 from heinzelwerk.verification import Damage, Why
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def at_end(seen: Snapshot | Overview) -> Damage | None:
     return Damage(chain.seq, Why.CHAIN if seen.last else Why.LINE)
 
 
+def stuck(seen: Snapshot) -> str | None:
+    """Why nobody should try again to work off this session; None where that is worth it."""
+    if seen.dead_claims < STUCK_CLAIMS - 1:
+        return None
+    return f"{seen.dead_claims} claims in a row died, the last before any turn ran: the workers' logs say of what"
+
+
 async def inspect(session: SessionId, store: Store, *, newest: int | None = None) -> Damage | None:
     """Check the stored spine, all of it or its `newest` lines, and quarantine the session where a line is bad.
 
@@ -55,8 +63,9 @@ async def inspect(session: SessionId, store: Store, *, newest: int | None = None
     return found
 
 
-async def set_aside(session: SessionId, damage: Damage, store: Store, *, token: str | None = None) -> None:
+async def set_aside(session: SessionId, why: Damage | str, store: Store, *, token: str | None = None) -> None:
     """Mark the session; its holder (`token`) gives its lease up with it."""
-    if await store.quarantine(session, str(damage), token=token):
-        fix = f"`heinzelwerk export {session.heinzel}`, look, then `heinzelwerk resume {session.heinzel}`"
-        log.error("quarantined", team=session.team, session=str(session), reason=str(damage), fix=fix)
+    if await store.quarantine(session, str(why), token=token):
+        look = f"`heinzelwerk export {session.heinzel}`, look" if isinstance(why, Damage) else "mend the cause"
+        fix = f"{look}, then `heinzelwerk resume {session.heinzel}`"
+        log.error("quarantined", team=session.team, session=str(session), reason=str(why), fix=fix)

@@ -13,10 +13,13 @@ from heinzelwerk.wake import QueuedWake
 
 POISON_CLAIMS = 4
 """The claim that ends a turn `failed: poison` without running it."""
+STUCK_CLAIMS = 7
+"""The claim that sets a session aside: its holders died even where they only had to end its turn, not to run it."""
 SOLO_CLAIMS = 2
 """From this many dead claims on the session is rung on the queue `solo`."""
 QUARANTINE = "quarantine"
-"""The memo that says why a session is set aside: its spine is damaged and nobody claims it until a person lifts the mark."""
+"""The memo that says why a session is set aside: its spine is damaged, or every claim of it dies. Nobody claims it until a
+person lifts the mark."""
 ACCEPTED = "damage_accepted"
 """The memo `<seq> <head>` of a lifted mark: up to that event damage is known and accepted."""
 

@@ -262,8 +262,8 @@ def _set_aside(one: Overview) -> list[Finding]:
     if one.memo.get(QUARANTINE):
         what = f"{one.session} is set aside, {one.memo[QUARANTINE]}"
         fix = (
-            f"`heinzelwerk export {name} -o FILE`, `heinzelwerk export --verify FILE`: restore the store from a backup, or "
-            f"`heinzelwerk resume {name}` to go on with the record as it is"
+            f"`heinzelwerk export {name} -o FILE`, `heinzelwerk export --verify FILE`: where the record is damaged, restore the "
+            f"store from a backup, or `heinzelwerk resume {name}` to go on with it as it is; else mend the cause first"
         )
         return [Finding(Level.DOWN, "quarantined", what, fix)]
     if one.dead_claims >= POISON_CLAIMS:

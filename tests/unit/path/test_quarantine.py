@@ -9,12 +9,13 @@ import pytest
 from heinzelwerk import inbox, quarantine, verification
 from heinzelwerk.advance import advance
 from heinzelwerk.client import Client
+from heinzelwerk.commit import Commit, CommitReply
 from heinzelwerk.ids import SessionId
-from heinzelwerk.session import SOLO_CLAIMS
+from heinzelwerk.session import SOLO_CLAIMS, STUCK_CLAIMS
 from heinzelwerk.store.memory import MemoryStore
 from heinzelwerk.store.memory_state import SessionState
 from heinzelwerk.testing import house
-from heinzelwerk.testing.house import House, ScriptedEngine, finish
+from heinzelwerk.testing.house import HandClock, House, ScriptedEngine, finish
 
 PAGE = SessionId(house.TEAM, "page")
 
@@ -101,6 +102,40 @@ async def test_a_doubled_last_line_is_found_by_inspection() -> None:
     found = await quarantine.inspect(PAGE, home.store, newest=2)
     assert found is not None
     assert found.seq == len(spine)
+
+
+class Breaking(MemoryStore):
+    """A store behind a program with a bug: whoever commits dies of it, for as long as `broken` says so."""
+
+    broken = True
+
+    async def commit(self, session: SessionId, token: str, commit: Commit) -> CommitReply:
+        if self.broken:
+            raise ZeroDivisionError("a bug")
+        return await super().commit(session, token, commit)
+
+
+async def test_a_session_of_which_every_claim_dies_is_set_aside() -> None:
+    """Where even ending the turn as poison fails, trying for ever helps nobody: people are told, and nothing is lost."""
+    clock = HandClock()
+    store = Breaking(clock.ms)
+    home = house.build(engine=ScriptedEngine([finish()]), store=store, clock=clock)
+    home.works = replace(home.works, solo=True)
+    await home.load(house.page())
+    await home.wake()
+    for _ in range(STUCK_CLAIMS - 1):
+        with pytest.raises(ZeroDivisionError):
+            await advance(PAGE, home.works)
+        clock.pass_(60)
+    assert (await advance(PAGE, home.works)).did == "quarantined"
+    assert (await advance(PAGE, home.works)).did == "quarantined"
+    seen = await store.overview(PAGE)
+    assert seen is not None
+    (item,) = inbox.items(undecided=(), recent=(), sessions=[seen])
+    assert (item.next, "6 claims in a row died" in item.what) == ("heinzelwerk resume page", True)
+    store.broken = False
+    await Client(home.works, house.TEAM).pause("page", paused=False)
+    assert (await advance(PAGE, home.works)).did == "completed"
 
 
 async def test_who_killed_workers_is_sent_to_solo_at_once() -> None:
