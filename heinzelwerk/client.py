@@ -21,6 +21,7 @@ from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting, PostReply
 from heinzelwerk.ports import Works
 from heinzelwerk.reader import LOOK_EVERY_S, Reader
+from heinzelwerk.session import QUARANTINE
 from heinzelwerk.text import clean_line
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
 from heinzelwerk.verification import Damage
@@ -114,7 +115,8 @@ class Client(Reader):
     async def watch(self, reply: WakeReply) -> AsyncIterator[tuple[bytes, ...]]:
         """Spine lines from the first that names the wake, as they come, until it has ended or its turn waits for a person.
 
-        Of a wake that waits behind another turn: that turn's lines from now on, then its own.
+        Of a wake that waits behind another turn: that turn's lines from now on, then its own. Refused where the session
+        is set aside: the wake is kept, and nothing runs before a person resumes it.
         """
         session = SessionId.parse(reply.session)
         seen = await self._begin_of(session, reply.wake)
@@ -126,6 +128,7 @@ class Client(Reader):
                 yield lines
             if settled:
                 return
+            await self._not_set_aside(session)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def settled(self, reply: WakeReply) -> TurnRecord | str | None:
@@ -139,6 +142,14 @@ class Client(Reader):
             return None
         waits_for_people = any(item.open and not item.kind.holds_session for item in turn.waits)
         return turn if turn.state.ended or (turn.state is TurnState.WAITING and waits_for_people) else None
+
+    async def _not_set_aside(self, session: SessionId) -> None:
+        overview = await self._store.overview(session)
+        if overview is not None and (why := overview.memo.get(QUARANTINE)):
+            raise errors.Refused(
+                f"{session} is set aside, {why}; what waits for it is kept",
+                fix=f"`heinzelwerk doctor` says what to look at; `heinzelwerk resume {session.heinzel}` lets it go on",
+            )
 
     async def _turn_of(self, session: SessionId, wake: str) -> int | str | None:
         """The number of the turn that a wake started or joined, or how it ended without one, by the end of the spine."""

@@ -39,6 +39,18 @@ async def test_a_wake_is_accepted_once_and_rung_for() -> None:
     assert [due.name for due in built.bell.rung] == ["page"]
 
 
+async def test_watching_a_session_that_is_set_aside_does_not_wait_for_ever() -> None:
+    """The wake is kept, and whoever waits for its end is told at once why there is none, and what lets it go on."""
+    built, client = await lively()
+    await client.wake("page", key="manual/1")
+    await built.store.quarantine(SESSION, "spine line 3: it is no spine event")
+    reply = await client.wake("page", key="manual/2")
+    assert reply.disposition is Disposition.ACCEPTED
+    with pytest.raises(errors.Refused, match="set aside, spine line 3") as caught:
+        [lines async for lines in client.watch(reply)]
+    assert "heinzelwerk resume page" in caught.value.fix
+
+
 async def test_a_wake_of_nobody_is_refused_with_the_reason() -> None:
     """An unknown contract is an answer, not an error, and rings for nobody."""
     built, client = await lively()
