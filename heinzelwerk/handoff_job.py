@@ -92,7 +92,6 @@ class JobRecord(BaseModel):
     started_ms: int | None = None
     ended_ms: int | None = None
     worker: str = ""
-    place: dict[str, str | int] = Field(default_factory=dict)  # boot id, pid, start time: what a restart cleans up
     cost_micros: int | None = None
 
     @property

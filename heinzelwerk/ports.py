@@ -289,9 +289,6 @@ class Store(Protocol):
         A running job whose lease ended is not claimed again: it is closed `interrupted` here.
         """
 
-    async def note_job(self, team: str, job_id: str, token: str, place: Mapping[str, str | int]) -> bool:
-        """Store where the job's processes are, before they start; False where the lease was lost."""
-
     async def close_job(
         self,
         team: str,

@@ -118,10 +118,6 @@ class Ledger(Face):
             return NotClaimed(reply[0].decode())
         return face.parsed(JobRecord, reply[1], f"job {job_id} of {team}"), reply[2].decode()
 
-    async def note_job(self, team: str, job_id: str, token: str, place: Mapping[str, str | int]) -> bool:
-        """Store where the job's processes are, before they start."""
-        return int(await self._run("note_job", team, {"id": job_id, "token": token, "place": dict(place)})) == 1
-
     async def close_job(
         self,
         team: str,

@@ -376,15 +376,6 @@ class MemoryStore(MemoryReading):
         """Take a queued job."""
         return memory_ledger.claim_job(self._team(team), job_id, nonce, worker, self._clock_ms(), self._options)
 
-    async def note_job(self, team: str, job_id: str, token: str, place: Mapping[str, str | int]) -> bool:
-        """Store where a job's processes are."""
-        state = self._team(team)
-        lease = state.job_leases.get(job_id)
-        if lease is None or lease.token != token or lease.until_ms <= self._clock_ms():
-            return False
-        state.jobs[job_id] = state.jobs[job_id].model_copy(update={"place": dict(place)})
-        return True
-
     async def close_job(
         self,
         team: str,

@@ -477,7 +477,7 @@ async def queue(world: World, **more: object) -> Holder:
 
 
 async def test_a_job_runs_once(world: World) -> None:
-    """A job is claimed once, noted, closed under its lease; its bodies and its status reach the turn."""
+    """A job is claimed once, closed under its lease; its bodies and its status reach the turn."""
     await queue(world)
     assert [(entry.kind, entry.name) for entry in await world.store.ring(TEAM)] == [("job", "job-1")]
     claimed = await world.store.claim_job(TEAM, "job-1", nonce="mine", worker="h1")
@@ -488,8 +488,6 @@ async def test_a_job_runs_once(world: World) -> None:
     assert await world.store.claim_job(TEAM, "job-1", nonce="mine", worker="h1") == (record, token)
     assert await world.store.claim_job(TEAM, "job-1", nonce="other", worker="h2") == NotClaimed("held")
     assert await world.store.renew([Hold("job", TEAM, "job-1", token)]) == ()
-    assert await world.store.note_job(TEAM, "job-1", token, {"boot": "b", "pid": 7})
-    assert not await world.store.note_job(TEAM, "job-1", "1-other", {})
     end = {"status": "completed", "cost_micros": 12, "bodies": {"handoff/1:c1": b"\xffreport"}}
     assert not await world.store.close_job(TEAM, "job-1", token=None, **end)
     assert not await world.store.close_job(TEAM, "job-1", token="1-other", **end)
@@ -497,12 +495,7 @@ async def test_a_job_runs_once(world: World) -> None:
     assert not await world.store.close_job(TEAM, "job-1", token=token, **end)
     stored = await world.store.job(TEAM, "job-1")
     assert stored is not None
-    assert (stored.state, stored.status, stored.cost_micros, stored.place) == (
-        JobState.ENDED,
-        "completed",
-        12,
-        {"boot": "b", "pid": 7},
-    )
+    assert (stored.state, stored.status, stored.cost_micros) == (JobState.ENDED, "completed", 12)
     assert await world.store.body(WEEKLY, 1, "handoff/1:c1") == b"\xffreport"
     snapshot = (await world.claim()).snapshot
     assert snapshot.turns[0].waits[0].value == "completed"
