@@ -313,7 +313,8 @@ async def run(
         await asyncio.shield(_abandon(one))
     if watch.failure is not None:
         raise watch.failure
-    return await _result(one, _judged(ended, watch), started_at=started_at, warnings=warnings)
+    code = one.child.ended.result() if ended is Ended.EXITED else 0
+    return await _result(one, judged(ended, watch, code), started_at=started_at, warnings=warnings)
 
 
 async def _abandon(one: Run) -> None:
@@ -330,13 +331,19 @@ def _grace(ended: Ended, spec: SandboxSpec) -> float:
     return min(spec.limits.stop_grace_s, TIMEOUT_GRACE_S) if ended in (Ended.TIMEOUT, Ended.IDLE) else 0.0
 
 
-def _judged(ended: Ended, watch: Watch) -> Ended:
-    """An end by itself is one only if the supervisor said how; before the start it is a failed set-up."""
-    if "started" not in watch.reported and ended is Ended.EXITED:
+def judged(ended: Ended, watch: Watch, code: int) -> Ended:
+    """An end by itself is one only if the supervisor said how; before the start it is a failed set-up.
+
+    `code` is the outermost process's, negative for a signal. When that one is killed the rest dies in any order: the
+    supervisor may still have seen its agent's end by the same kill.
+    """
+    if ended is not Ended.EXITED:
+        return ended
+    if "started" not in watch.reported:
         return Ended.SETUP_FAILED
-    if ended is Ended.EXITED and not watch.reported.keys() & {"exit", "signal"}:
-        return Ended.KILLED
-    return ended
+    if "exit" in watch.reported or ("signal" in watch.reported and code >= 0):
+        return ended
+    return Ended.KILLED
 
 
 async def _result(one: Run, ended: Ended, *, started_at: float, warnings: Sequence[str]) -> SandboxResult:

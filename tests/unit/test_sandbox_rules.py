@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heinzelwerk import errors
-from heinzelwerk.sandbox import bubblewrap, landlock, streams
+from heinzelwerk.sandbox import bubblewrap, landlock, run, streams
 from heinzelwerk.sandbox.inside import fence
 from heinzelwerk.sandbox.place import Place
-from heinzelwerk.sandbox.spec import Backend, InsidePath, Layout, SandboxSpec
+from heinzelwerk.sandbox.spec import Backend, Ended, InsidePath, Layout, Limits, SandboxSpec
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -168,3 +168,24 @@ def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
 
     whole = b"".join(chunks).split(b"\n")
     assert asyncio.run(feed()) == (whole if whole[-1] else whole[:-1])
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "ended"),
+    [
+        (["started 7", "exit 0"], 0, Ended.EXITED),
+        (["started 7", "signal 9"], 137, Ended.EXITED),  # the agent alone
+        (["started 7"], -9, Ended.KILLED),  # all at once
+        (["started 7", "signal 9"], -9, Ended.KILLED),  # the outermost first; the supervisor still saw its agent go
+        (["started 7", "exit 0"], -9, Ended.EXITED),  # it had ended before
+        (["started 7"], 1, Ended.KILLED),  # the supervisor alone
+        (["ready"], 1, Ended.SETUP_FAILED),
+    ],
+)
+async def test_how_a_run_ended(said: list[str], code: int, ended: Ended) -> None:
+    """Who ended by himself, and whose sandbox was killed from outside: by the supervisor's lines and the outermost code."""
+    watch = run.Watch(SandboxSpec(argv=("x",), limits=Limits()), lambda *_: None, None)
+    for line in said:
+        watch.status(line.encode())
+    assert run.judged(Ended.EXITED, watch, code) is ended
+    assert run.judged(Ended.TIMEOUT, watch, code) is Ended.TIMEOUT
