@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from heinzelwerk import admission, claim, closing, errors, quarantine, resuming, settling, starting, unanswered
+from heinzelwerk import admission, claim, closing, errors, quarantine, resuming, settling, starting, unanswered, unheard
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body
 from heinzelwerk.opening import Opening
@@ -85,21 +85,27 @@ async def _open(
         try:
             return await resuming.reopen(turn, works), turns
         except errors.GiveUp as gone:
-            await _end_unresumable(held, turn, gone)
+            await _end_unresumable(held, turn, gone, works)
             return None, tuple(record for record in turns if record.number != turn.number)
     if admission.held(turns):
         return None, turns
     return await starting.open_next(held, works), turns
 
 
-async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp) -> None:
+async def _end_unresumable(held: Claim, turn: TurnRecord, error: errors.GiveUp, works: Works) -> None:
     reason = closing.failure_line(error)
     if isinstance(error, errors.BodyExpired):
         reason = f"body_expired: {reason}"
     last = unanswered.book(turn)
+    back = await unheard.returned([turn], works.store)
     await held.commit(
-        [*last.notes, closing.ended_note(last.turn, TurnState.FAILED, reason)],
+        [
+            *last.notes,
+            closing.ended_note(last.turn, TurnState.FAILED, reason),
+            *back.notes,
+        ],
         turns=(closing.ended(last.turn, TurnState.FAILED, reason, now_ms=held.now_ms()),),
+        returned_wakes=back.wakes,
         ended_wakes=((turn.wake.id, TurnState.FAILED.value),),
         bodies=(Body(turn.number, "failure", f"{error}\n{error.fix}".encode()),),
         settle=last.settle,

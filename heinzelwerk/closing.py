@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from heinzelwerk import admission, errors, ids, outcome, planning, text
+from heinzelwerk import admission, errors, ids, outcome, planning, text, unheard
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import After, Body, History, NewDraft
 from heinzelwerk.ending import (
@@ -74,6 +74,8 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
         notes.append(Note("turn.handed_back", {"segment": turn.segment}, turn=turn.id()))
     notes.extend(ended_note(record, record.state, record.reason) for record in superseded)
     ends = (*superseded, *((turn,) if turn.state.ended else ()))
+    back = await unheard.returned(ends, works.store)
+    notes.extend(back.notes)
     open_turns = (*others, *(() if turn.state.ended else (turn,)))
     await claim.commit(
         notes,
@@ -88,6 +90,7 @@ async def close_segment(claim: Claim, opening: Opening, ending: Ending, works: W
         job_caps=works.policy.caps,
         drafts=verdict.drafts,
         memo=verdict.memo or {},
+        returned_wakes=back.wakes,
         ended_wakes=tuple((record.wake.id, record.state.value) for record in ends),
         expire_bodies=tuple(record.number for record in ends),
         due_ms=admission.next_deadline_ms(open_turns),
@@ -265,6 +268,8 @@ def _final(claim: Claim, opening: Opening, tail: Tail, verdict: Verdict) -> Turn
             "messages": 0 if verdict.anew else record.messages,
             "retries_left": record.retries_left - 1 if verdict.anew else record.retries_left,
             "counters": {} if verdict.anew else record.counters,
+            "steers": (*record.heard, *record.steers) if verdict.anew else record.steers,
+            "heard": () if verdict.anew else record.heard,
             "ended_ms": claim.now_ms() if verdict.state.ended else None,
         }
     )

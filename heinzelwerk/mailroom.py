@@ -1,9 +1,11 @@
-"""Sorting mail and deadlines: what they mean for a session's open turns. Pure; the claim writes the result."""
+"""Sorting mail and deadlines: what they mean for a session's open turns. Pure but for reading words; the claim writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -13,9 +15,13 @@ from heinzelwerk.commit import Body
 from heinzelwerk.event import Note
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind
-from heinzelwerk.turn import TurnRecord, TurnState, Usage, WaitItem, WaitKind
+from heinzelwerk.turn import Steer, TurnRecord, TurnState, Usage, WaitItem, WaitKind
 from heinzelwerk.wake import Wake
 
+if TYPE_CHECKING:
+    from heinzelwerk.ports import Store
+
+_NONE: Mapping[tuple[int, str], bytes] = MappingProxyType({})
 _KINDS = {
     MailKind.STEER: "turn.steered",
     MailKind.STOP: "turn.stop_asked",
@@ -87,6 +93,26 @@ def body(mail: Mail) -> Body | None:
     return Body(mail.turn, name, mail.text.encode())
 
 
+def steer(mail: Mail) -> Steer:
+    """A message as its turn's record keeps it."""
+    return Steer(id=mail.id, by=mail.by)
+
+
+async def steers(turn: TurnRecord, store: Store, fresh: Mapping[tuple[int, str], bytes] = _NONE) -> tuple[Mail, ...]:
+    """The messages of this turn that no response has followed, with their words: from `fresh` (turn, name), else its body.
+
+    One whose words have expired is left out.
+    """
+    found = []
+    for one in turn.steers:
+        name = f"{MailKind.STEER.value}/{one.id}"
+        words = fresh.get((turn.number, name)) or await store.body(turn.wake.session, turn.number, name)
+        if words is not None:
+            mail = Mail(id=one.id, kind=MailKind.STEER, turn=turn.number, text=words.decode(), by=one.by)
+            found.append(mail)
+    return tuple(found)
+
+
 def sort(session: SessionId, turns: Iterable[TurnRecord], mail: Iterable[Mail], *, now_ms: int) -> Sorted:
     """Apply mail in order of arrival, then the deadlines that have passed by `now_ms` (server time)."""
     open_turns = {turn.number: turn for turn in turns}
@@ -114,7 +140,7 @@ def sort(session: SessionId, turns: Iterable[TurnRecord], mail: Iterable[Mail], 
         if entry.kind is MailKind.STOP:
             stopped[turn.number] = entry.by or "somebody"
         elif entry.kind is MailKind.STEER:
-            open_turns[turn.number] = turn.model_copy(update={"steers": (*turn.steers, entry.id)})
+            open_turns[turn.number] = turn.model_copy(update={"steers": (*turn.steers, steer(entry))})
             changed.add(turn.number)
         elif entry.kind is MailKind.JOB_ENDED:
             open_turns[turn.number] = _charged(turn, entry)

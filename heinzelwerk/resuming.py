@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter
 
-from heinzelwerk import contract, errors, looking_back, skilling
+from heinzelwerk import contract, errors, looking_back, mailroom, skilling
 from heinzelwerk.contract import Contract
 from heinzelwerk.handoff_job import result_body
-from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.opening import FetchedInput, Opening
 from heinzelwerk.starting import contract_version
 from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
@@ -49,7 +48,7 @@ async def reopen(turn: TurnRecord, works: Works) -> Opening:
         calls=await works.store.calls(session, number),
         answers={item.call: await _answer(item, turn, works) for item in turn.waits if item.call is not None},
         question_answer=await _question_answer(turn, works),
-        steers=await _steers(turn, works),
+        steers=await mailroom.steers(turn, works.store),
     )
 
 
@@ -103,12 +102,3 @@ async def _question_answer(turn: TurnRecord, works: Works) -> str | None:
             found = await works.store.body(turn.wake.session, turn.number, f"answer/{item.id}")
             return found.decode() if found is not None else ""
     return None
-
-
-async def _steers(turn: TurnRecord, works: Works) -> tuple[Mail, ...]:
-    found = []
-    for steer in turn.steers:
-        words = await works.store.body(turn.wake.session, turn.number, f"steer/{steer}")
-        if words is not None:
-            found.append(Mail(id=steer, kind=MailKind.STEER, turn=turn.number, text=words.decode()))
-    return tuple(found)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from heinzelwerk import admission, closing, handoff_record, lessons, mailroom, planning, unanswered
+from heinzelwerk import admission, closing, handoff_record, lessons, mailroom, planning, unanswered, unheard
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import TakenWake
 from heinzelwerk.effect import EffectState
@@ -39,9 +39,11 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     found = mailroom.sort(claim.session, claim.snapshot.turns, claim.mail, now_ms=now)
     ends = _revoked(found) if claim.snapshot.entry is None else [*_ends(found), *_poison(claim, found)]
     memo = await _memo(claim, found.moved, works)
-    returned = [(mail, await _wake_of(claim.session, mail, works)) for mail in found.late]
     if found.empty and not ends:
         return found.turns
+    back = await unheard.returned((end.turn for end in ends), works.store, bodies=found.bodies)
+    for mail in found.late:
+        back = back.plus(mail, await _wake_of(claim.session, mail, works))
     notes = await _notes(claim, found, works)
     booked = tuple(unanswered.book(end.turn) for end in ends)
     ended = tuple(
@@ -51,7 +53,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
     await claim.commit(
         [
             *notes,
-            *(mailroom.returned_note(mail, wake) for mail, wake in returned),
+            *back.notes,
             *(note for last in booked for note in last.notes),
             *(closing.ended_note(record, record.state, record.reason) for record in ended),
         ],
@@ -59,7 +61,7 @@ async def settle(claim: Claim, works: Works) -> tuple[TurnRecord, ...]:
         turns=(*(turn for turn in found.changed if turn.number not in numbers), *ended),
         new_turns=max((claim.snapshot.last_turn, *numbers)),
         taken_wakes=_poisoned_wake(claim, ends),
-        returned_wakes=tuple(wake for _, wake in returned),
+        returned_wakes=back.wakes,
         ended_wakes=tuple((record.wake.id, record.state.value) for record in ended),
         bodies=found.bodies,
         settle=(*found.settle, *(entry for last in booked for entry in last.settle)),

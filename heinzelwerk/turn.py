@@ -116,6 +116,15 @@ class EnginePins(BaseModel):
     prices: str = ""
 
 
+class Steer(BaseModel):
+    """A message that reached an open turn: its mail's id, and who sent it. Its words are in the body as `steer/<id>`."""
+
+    model_config = _FROZEN
+
+    id: str
+    by: str | None = None
+
+
 class TurnRecord(BaseModel):
     """The state of a turn as its lease holder last stored it. Words are not in here; they live in the turn's body.
 
@@ -145,7 +154,8 @@ class TurnRecord(BaseModel):
     usage: Usage = Usage()
     counters: dict[str, int] = Field(default_factory=dict)
     waits: tuple[WaitItem, ...] = ()
-    steers: tuple[str, ...] = ()  # ids of messages that are on the spine and not yet in the stored history
+    steers: tuple[Steer, ...] = ()  # on the spine, and no response of the model has followed them yet
+    heard: tuple[Steer, ...] = ()  # those that one followed; a turn that runs anew must hear them again
     ended_ms: int | None = None
     reason: str = ""
     report: str = ""

@@ -147,6 +147,17 @@ def ended(messages: Sequence[ModelMessage]) -> bool:
     )  # fmt: skip
 
 
+def said(messages: Sequence[ModelMessage]) -> tuple[str, ...]:
+    """The words in the user's place, in order."""
+    return tuple(
+        str(part.content)
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, UserPromptPart)
+    )
+
+
 def prompt(text: str, *, at: datetime | None = None) -> ModelRequest:
     """A request with one message in the user's place, stamped with `at` where the same words must give the same bytes."""
     return ModelRequest(parts=[UserPromptPart(text, timestamp=at) if at is not None else UserPromptPart(text)])

@@ -101,11 +101,8 @@ class Segment:
         """The segment's first commit: the history as this run takes it, an unanswered request booked, the first one reserved."""
         booked, carried = unanswered.book(self.turn), self._carried
         counters = self.purse.raised(booked.turn.counters)
-        waiting = tuple(s for s in self.turn.steers if s not in begun.steers)
         self.late = list(begun.late)
-        turn = booked.turn.model_copy(
-            update={"counters": counters, "steers": waiting, "messages": len(begun.messages) - 1}
-        )
+        turn = booked.turn.model_copy(update={"counters": counters, "messages": len(begun.messages) - 1})
         fresh = messages.dump(begun.messages[begun.keep :])
         instructions = [Body(turn.number, "instructions", self._instructions)] if not self.opening.history else []
         if not fresh and not booked.notes and not begun.requests and counters == self.turn.counters:
@@ -146,7 +143,8 @@ class Segment:
             raise TypeError("an answered request has a response in its history")
         ordinal = self.turn.ordinal + 1
         made = steps.paid(self.turn, response, asked, self._charge, model=self.model, ms=ms, ordinal=ordinal)
-        update = {"ordinal": ordinal, "messages": len(found), "steers": ()}
+        heard = (*made.turn.heard, *made.turn.steers)
+        update = {"ordinal": ordinal, "messages": len(found), "steers": (), "heard": heard}
         return replace(made, turn=made.turn.model_copy(update=update))
 
     def adopt(self, response: ModelResponse, *, purpose: str, words: str) -> None:
@@ -248,8 +246,7 @@ class Segment:
         bodies = [body for mail in taken if (body := mailroom.body(mail)) is not None]
         keep = len(sent) if said else 0
         history = History(self.turn.number, keep, messages.dump([messages.prompt(w) for w in [*words, *said]]))
-        # Late words are in the history with these, so a resume must not say them again.
-        turn = self.turn.model_copy(update={"steers": ()}) if said else self.turn
+        turn = self.turn.model_copy(update={"steers": (*self.turn.steers, *(mailroom.steer(mail) for mail in steers))})
         await self.write(
             turn,
             notes=[mailroom.note(mail, self.claim.session) for mail in taken],

@@ -18,14 +18,13 @@ from heinzelwerk.opening import Opening
 class Start:
     """`keep` stored entries stand; behind them `messages[keep:]` is what must be stored.
 
-    `late` are words that can only be said with the next request, because calls are open before them. `steers` are ids
-    that the messages hold. `requests`: the first thing to happen is a model request.
+    `late` are words that can only be said with the next request, because calls are open before them. `requests`: the
+    first thing to happen is a model request.
     """
 
     messages: list[ModelMessage]
     keep: int
     late: tuple[str, ...] = ()
-    steers: tuple[str, ...] = ()
 
     @property
     def requests(self) -> bool:
@@ -45,13 +44,7 @@ def start(opening: Opening, *, budget: int, summary: str = "") -> Start:
     late: tuple[str, ...] = ()
     at = messages.last_response(found)
     if at is not None and messages.open_calls(found):
-        late = tuple(
-            str(part.content)
-            for message in found[at + 1 :]
-            if isinstance(message, ModelRequest)
-            for part in message.parts
-            if isinstance(part, UserPromptPart)
-        )
+        late = messages.said(found[at + 1 :])
         found, keep = found[: at + 1], min(keep, at + 1)
     elif opening.question_answer is not None and messages.ended(found):
         keep = _append(found, keep, context.answer(opening.question_answer))
@@ -59,17 +52,18 @@ def start(opening: Opening, *, budget: int, summary: str = "") -> Start:
 
 
 def _steered(opening: Opening, begun: Start) -> Start:
-    """Put the turn's waiting messages into the history, or behind its open calls."""
+    """Put the turn's messages that no response followed into the history, or behind its open calls, unless they are there."""
     found, keep, late = list(begun.messages), begun.keep, list(begun.late)
-    inside: list[str] = []
+    there = {*messages.said(found), *late}
     for mail in opening.steers:
         words = context.steer(mail.id, mail.text or "", mail.by)
+        if words in there:
+            continue
         if begun.requests:
             keep = _append(found, keep, words)
-            inside.append(mail.id)
         else:
             late.append(words)
-    return Start(found, keep, tuple(late), tuple(inside))
+    return Start(found, keep, tuple(late))
 
 
 def _append(found: list[ModelMessage], keep: int, words: str) -> int:

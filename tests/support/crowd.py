@@ -121,7 +121,7 @@ class MoodyEngine:
 
     async def run(self, opening: Opening, claim: Claim) -> Ending:
         turn = opening.turn
-        self.heard |= set(turn.steers) | {mail.id for mail in opening.steers}
+        self.heard |= {mail.id for mail in opening.steers}
         if opening.message:
             self.told.append(opening.message)
         if opening.question_answer is not None:
@@ -170,8 +170,9 @@ class MoodyEngine:
         if taken:
             bodies = [body for mail in taken if (body := mailroom.body(mail)) is not None]
             notes = [mailroom.note(mail, claim.session) for mail in taken]
+            unheard = tuple(mailroom.steer(mail) for mail in taken if mail.kind is MailKind.STEER)
+            turn = turn.model_copy(update={"steers": (*turn.steers, *unheard)})
             await claim.commit(notes, turns=(turn,), mail_taken=len(taken), bodies=bodies)
-            self.heard |= {mail.id for mail in taken if mail.kind is MailKind.STEER}
         return turn
 
     def _end(self, opening: Opening, claim: Claim) -> Ending:
@@ -457,8 +458,8 @@ async def assert_nothing_lost(crowd: Crowd) -> None:
 
 
 async def _assert_heard(crowd: Crowd, events: list[dict[str, Any]]) -> None:
-    """A message is heard by a model, or starts a turn, or its turn ended otherwise with it on the spine."""
-    known = {"turn.steered": "mail", "wake.skipped": "wake", "turn.started": "wake"}
+    """A message is heard by a model, or starts a turn, or is a wake that was skipped with a reason."""
+    known = {"wake.skipped": "wake", "turn.started": "wake"}
     on_spine = {event["data"][known[event["kind"]]] for event in events if event["kind"] in known}
     # A message to a turn that had ended by then is a wake from the start, under the message's name.
     on_spine |= {event["key"].removeprefix("asked/steer/") for event in events if event["kind"] in known}

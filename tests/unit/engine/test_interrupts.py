@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import AgentInfo
 
@@ -358,3 +359,81 @@ async def test_messages_from_before_and_during_a_resume_are_each_said_once() -> 
         assert [heard.count(f"point {n}.") for n in (7, 8)] == [1, 1], at
         assert len(found.model.requests) == 2, at
         assert len(await found.events("turn.steered")) == 2, at
+
+
+async def said_while_running(*then: Reply, extra: str = "") -> Desk:
+    """A turn whose second request carries a message of ada's; `then` answers that request and those that follow."""
+    box: list[Desk] = []
+
+    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await box[0].store.post(SESSION, steer(1))
+        answer = calls("read_one")(heard, info)
+        assert isinstance(answer, ModelResponse)
+        return answer
+
+    def while_it_is_sent(reply: Reply) -> Reply:
+        async def asked(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            if reply is timed_out:
+                interrupt(box[0], "overdue")
+                await asyncio.sleep(30)
+            answer = reply(heard, info)
+            assert isinstance(answer, ModelResponse)
+            return answer
+
+        return asked
+
+    box.append(await desk(posting, *(while_it_is_sent(reply) for reply in then), extra=extra))
+    return box[0]
+
+
+def timed_out(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    raise AssertionError("the turn's time is used up before this answers")
+
+
+def refused(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    raise ModelHTTPError(status_code=401, model_name="scripted", body="no such key")
+
+
+@pytest.mark.parametrize("last", [timed_out, refused])
+async def test_a_message_that_no_response_followed_is_the_next_turns(last: Reply) -> None:
+    """The turn that took it ends without an answer: the words start the next turn, from who said them, once."""
+    found = await said_while_running(last)
+    ended = await found.finish()
+    assert ended.state in (TurnState.TIMEOUT, TurnState.FAILED)
+    seen = await found.store.overview(SESSION)
+    assert seen is not None
+    (queued,) = seen.inbox
+    assert (queued.wake.text, queued.wake.by, queued.wake.key) == ("Think of point 1.", "ada", "asked/steer/s1")
+    (back,) = await found.events("steer.returned")
+    assert (back["mail"], back["wake"]) == ("s1", queued.wake.id)
+    assert "Think" not in str(back)
+
+
+async def test_a_message_that_was_answered_is_not_said_again() -> None:
+    """A response followed it: the model heard it, whatever becomes of the turn afterwards."""
+    found = await said_while_running(calls("read_two"), timed_out)
+    assert (await found.finish()).state is TurnState.TIMEOUT
+    seen = await found.store.overview(SESSION)
+    assert seen is not None
+    assert seen.inbox == ()
+    assert await found.events("steer.returned") == []
+
+
+async def test_a_turn_that_runs_anew_hears_its_messages_again() -> None:
+    """`retries` drops the conversation of the failed run, not what people said to the turn."""
+    bad = [outcome(report=17)] * 3
+
+    def badly_at_first(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        answer = (bad.pop() if bad else outcome())(heard, info)
+        assert isinstance(answer, ModelResponse)
+        return answer
+
+    found = await said_while_running(calls("read_two"), badly_at_first, extra="  retries: 1\n")
+    ended = await found.finish()
+    assert ended.state is TurnState.COMPLETED
+    assert len(await found.events("turn.retried")) == len(await found.events("turn.steered")) == 1
+    anew = next(at for at, (heard, _) in enumerate(found.model.requests) if at and len(heard) == 1)
+    for at in (anew, -1):
+        assert found.model.heard(at).count("Think of point 1.") == 1
+        assert "[message s1 from ada" in found.model.heard(at)
+    assert await found.events("steer.returned") == []

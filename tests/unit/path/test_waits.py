@@ -125,3 +125,32 @@ async def test_a_steer_after_the_end_becomes_the_next_wake() -> None:
     assert late.posting is Posting.DELIVERED
     assert (await advance(PAGE, home.works)).turn == 2
     assert home.engine.openings[1].message == "And the date?"  # type: ignore[attr-defined]
+
+
+async def test_a_steer_beside_a_question_that_nobody_answers_becomes_the_next_wake() -> None:
+    """The turn ends with its question; what was said to it meanwhile was heard by nobody yet, and keeps its sender."""
+    home = await started(ask, finish())
+    steer = Mail(id="st", kind=MailKind.STEER, turn=1, text="And the date?", by="ada")
+    assert (await home.store.post(PAGE, steer)).posting is Posting.DELIVERED
+    assert (await advance(PAGE, home.works)).did == "nothing_due"
+    home.clock.pass_(home.works.policy.question_ttl_s + 1)
+    await advance(PAGE, home.works)
+    assert (await advance(PAGE, home.works)).turn == 2
+    first, second = [await home.store.turn(PAGE, number) for number in (1, 2)]
+    assert first is not None
+    assert second is not None
+    assert (first.state, second.wake.by) == (TurnState.TIMEOUT, "ada")
+    assert home.engine.openings[1].message == "And the date?"  # type: ignore[attr-defined]
+    assert (await home.kinds()).count("steer.returned") == 1
+
+
+async def test_a_steer_to_a_turn_that_a_later_one_supersedes_becomes_the_next_wake() -> None:
+    """However a turn ends: what it did not hear is said to the next one."""
+    home = await started(ask, finish(), finish())
+    steer = Mail(id="st", kind=MailKind.STEER, turn=1, text="And the date?", by="ada")
+    await home.store.post(PAGE, steer)
+    await advance(PAGE, home.works)
+    await home.wake(key="manual/2")
+    assert (await advance(PAGE, home.works)).turn == 2
+    assert (await advance(PAGE, home.works)).turn == 3
+    assert home.engine.openings[2].message == "And the date?"  # type: ignore[attr-defined]
