@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -86,4 +87,10 @@ def parsed(model: type[_Record], raw: bytes | str, place: str) -> _Record:
 
 def read_turn(raw: bytes, fills: Mapping[str, bytes]) -> TurnRecord:
     """A stored turn with what others filled in."""
-    return rules.filled(parsed(TurnRecord, raw, "turn record"), {item: value.decode() for item, value in fills.items()})
+    return rules.filled(_turn(raw), {item: value.decode() for item, value in fills.items()})
+
+
+@lru_cache(maxsize=2_000)
+def _turn(raw: bytes) -> TurnRecord:
+    """The same bytes are the same record: each start reads its session's fifty last turns, of which one is new."""
+    return parsed(TurnRecord, raw, "turn record")
