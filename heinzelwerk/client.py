@@ -23,7 +23,7 @@ from heinzelwerk.ports import Works
 from heinzelwerk.reader import LOOK_EVERY_S, Reader
 from heinzelwerk.session import QUARANTINE
 from heinzelwerk.text import clean_line
-from heinzelwerk.turn import TurnRecord, TurnState, WaitItem, WaitKind
+from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
 from heinzelwerk.verification import Damage
 from heinzelwerk.wake import Acceptance, Cause, Disposition, Wake, WhenBusy
 
@@ -216,19 +216,8 @@ class Client(Reader):
                 f"{self.team}/{heinzel} asks nothing" + (f" in turn {turn}" if turn else ""),
                 fix=f"`heinzelwerk inbox` lists open questions; `heinzelwerk chat {heinzel} TEXT` writes to it",
             )
-        record, item = found
-        return await self._post(
-            heinzel,
-            _mail(
-                id=self.works.ids.new(),
-                kind=MailKind.ANSWER,
-                turn=record.number,
-                fills=item.id,
-                value="answered",
-                text=text,
-                by=by,
-            ),
-        )
+        number, item = found
+        return await self._say(heinzel, MailKind.ANSWER, number, fills=item, value="answered", text=text, by=by)
 
     async def raise_budget(self, heinzel: str, *, by: str, turn: int | None = None) -> PostReply:
         """Let a turn that waits at its cap go on."""
@@ -237,30 +226,18 @@ class Client(Reader):
             raise errors.Refused(
                 f"{self.team}/{heinzel} does not wait for a budget", fix="`heinzelwerk inbox` lists what waits"
             )
-        record, item = found
-        return await self._post(
-            heinzel,
-            _mail(
-                id=self.works.ids.new(),
-                kind=MailKind.BUDGET_RAISED,
-                turn=record.number,
-                fills=item.id,
-                value="raised",
-                by=by,
-            ),
-        )
+        number, item = found
+        return await self._say(heinzel, MailKind.BUDGET_RAISED, number, fills=item, value="raised", by=by)
 
     async def stop(self, heinzel: str, *, by: str, turn: int | None = None) -> PostReply:
         """Stop a turn (the newest open one where none is named); what it completed is kept."""
         number = turn or await self._open_turn(heinzel, "stop")
-        return await self._post(heinzel, _mail(id=self.works.ids.new(), kind=MailKind.STOP, turn=number, by=by))
+        return await self._say(heinzel, MailKind.STOP, number, by=by)
 
     async def steer(self, heinzel: str, text: str, *, by: str, turn: int | None = None) -> PostReply:
         """Tell a running turn something before its next model request; too late, it becomes the next wake."""
         number = turn or await self._open_turn(heinzel, "steer")
-        return await self._post(
-            heinzel, _mail(id=self.works.ids.new(), kind=MailKind.STEER, turn=number, text=text, by=by)
-        )
+        return await self._say(heinzel, MailKind.STEER, number, text=text, by=by)
 
     async def pause(self, heinzel: str | None, *, paused: bool) -> None:
         """Pause or resume one Heinzelmännchen, or (None) all of the team. Resuming one also lifts its quarantine."""
@@ -283,7 +260,8 @@ class Client(Reader):
 
         await asyncio.gather(*map(look, await self._store.sessions(self.team)))
 
-    async def _post(self, heinzel: str, mail: Mail) -> PostReply:
+    async def _say(self, heinzel: str, kind: MailKind, turn: int, **fields: str) -> PostReply:
+        mail = _fitting(Mail, id=self.works.ids.new(), kind=kind, turn=turn, **fields)
         reply = await self._store.post(SessionId(self.team, heinzel), mail)
         if reply.posting is Posting.DELIVERED:
             await self._ring()
@@ -294,12 +272,13 @@ class Client(Reader):
         if self._rings:
             await advance.ring(self.team, self.works)
 
-    async def _waiting(self, heinzel: str, kind: WaitKind, turn: int | None) -> tuple[TurnRecord, WaitItem] | None:
+    async def _waiting(self, heinzel: str, kind: WaitKind, turn: int | None) -> tuple[int, str] | None:
+        """The turn and the item that wait for this, the newest where no turn is named."""
         seen = await self._store.overview(await self._known(heinzel))
         for record in reversed(seen.turns if seen else ()):
             for item in record.waits:
                 if item.open and item.kind is kind and turn in (None, record.number):
-                    return record, item
+                    return record.number, item.id
         return None
 
     async def _open_turn(self, heinzel: str, verb: str) -> int:
@@ -322,10 +301,6 @@ def _fitting(record: type[_Record], **fields: Any) -> _Record:
             f"the {field or record.__name__.lower()} does not fit: {first['msg'][:1].lower()}{first['msg'][1:]}",
             fix="shorten it, or put the long text where the contract reads it",
         ) from None
-
-
-def _mail(**fields: Any) -> Mail:
-    return _fitting(Mail, **fields)
 
 
 def _reply(wake: Wake, accepted: Acceptance) -> WakeReply:

@@ -96,34 +96,16 @@ def _trouble(effect: EffectRecord) -> Item:
 
 
 def _waits(turn: TurnRecord) -> Iterator[Item]:
-    name = turn.wake.heinzel
+    name, at = turn.wake.heinzel, f"{turn.wake.heinzel}/{turn.number}"
+    answer = f"heinzelwerk answer {name} --turn {turn.number}"
+    told = {
+        WaitKind.QUESTION: (Waiting.QUESTION, at, turn.report or "a question", f'{answer} "..."'),
+        WaitKind.BUDGET: (Waiting.BUDGET, f"{at}/budget", turn.reason or "a cap is reached", f"{answer} --raise"),
+    }
     for item in turn.waits:
-        if not item.open:
-            continue
-        if item.kind is WaitKind.QUESTION:
-            what, command = turn.report or "a question", f'heinzelwerk answer {name} --turn {turn.number} "..."'
-            yield Item(
-                Waiting.QUESTION,
-                f"{name}/{turn.number}",
-                name,
-                turn.number,
-                what,
-                turn.started_ms,
-                item.deadline_ms,
-                command,
-            )
-        elif item.kind is WaitKind.BUDGET:
-            what, command = turn.reason or "a cap is reached", f"heinzelwerk answer {name} --turn {turn.number} --raise"
-            yield Item(
-                Waiting.BUDGET,
-                f"{name}/{turn.number}/budget",
-                name,
-                turn.number,
-                what,
-                turn.started_ms,
-                item.deadline_ms,
-                command,
-            )
+        if item.open and item.kind in told:
+            waiting, ident, what, command = told[item.kind]
+            yield Item(waiting, ident, name, turn.number, what, turn.started_ms, item.deadline_ms, command)
 
 
 def _quarantine(seen: Overview) -> Iterator[Item]:

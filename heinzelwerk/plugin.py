@@ -5,12 +5,14 @@ An installed package alone changes nothing: its factory is imported when its nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from heinzelwerk.errors import ConfigurationError
 
 Settings = Mapping[str, object]
+Adapter = TypeVar("Adapter")
 
 
 def load(
@@ -40,4 +42,28 @@ def load(
         except Exception as error:  # a stranger's code: whatever it raises is the operator's to read
             reason = f"{type(error).__name__}: {error}"
             raise ConfigurationError(f"{group}: {name!r} ({point.value}) could not be built: {reason}") from error
+    return built
+
+
+def bind(
+    group: str,
+    built: dict[str, Adapter],
+    wanted: Mapping[str, Settings] | None,
+    *,
+    checked: Callable[[str, object], Adapter],
+    called: Callable[[Adapter], str],
+    installed: Iterable[EntryPoint] | None = None,
+) -> dict[str, Adapter]:
+    """`built` with the adapters that `wanted` names, each by the name that `called` gives it, once `checked` lets it pass.
+
+    ConfigurationError as for `load`, and where an adapter's name is there already.
+    """
+    for name, loaded in load(group, wanted or {}, installed=installed).items():
+        adapter = checked(name, loaded)
+        offered = called(adapter)
+        if offered in built:
+            raise ConfigurationError(
+                f"{group}: {name!r} offers {offered!r}, which is there already: unset one of the two"
+            )
+        built[offered] = adapter
     return built

@@ -38,14 +38,7 @@ def build(
         built["code-host"] = GitCodeHost(repositories)
     if documents is not None:
         built["documents"] = FileDocuments(documents)
-    for name, adapter in plugin.load(GROUP, plugins or {}, installed=installed).items():
-        capability = _checked(name, adapter)
-        if capability.name in built:
-            raise ConfigurationError(
-                f"{GROUP}: {name!r} offers {capability.name!r}, which is bound already: unset one of the two"
-            )
-        built[capability.name] = capability
-    return built
+    return plugin.bind(GROUP, built, plugins, checked=_checked, called=lambda one: one.name, installed=installed)
 
 
 def _checked(name: str, adapter: object) -> Capability:

@@ -29,14 +29,7 @@ def build(
     built: dict[str, Publisher] = {}
     if documents is not None:
         built[DocumentSections.action] = DocumentSections(documents)
-    for name, adapter in plugin.load(GROUP, plugins or {}, installed=installed).items():
-        publisher = _checked(name, adapter)
-        if publisher.action in built:
-            raise ConfigurationError(
-                f"{GROUP}: {name!r} offers {publisher.action!r}, which is there already: unset one of the two"
-            )
-        built[publisher.action] = publisher
-    return built
+    return plugin.bind(GROUP, built, plugins, checked=_checked, called=lambda one: one.action, installed=installed)
 
 
 def _checked(name: str, adapter: object) -> Publisher:

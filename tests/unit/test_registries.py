@@ -96,7 +96,7 @@ def test_a_plugin_is_built_from_its_own_settings() -> None:
     ("factory", "words"),
     [
         (None, r"no installed package brings 'acme' \(installed: none\)"),
-        (make_second_documents, r"'acme' offers 'documents', which is bound already"),
+        (make_second_documents, r"'acme' offers 'documents', which is there already"),
         (make_nonsense, r"is no capability: it needs name"),
         (fail, r"could not be built: KeyError: 'token'"),
         (refuse, r"^tracker: token is missing: set it$"),
