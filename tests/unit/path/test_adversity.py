@@ -10,7 +10,7 @@ import pytest
 
 from heinzelwerk import apply, errors, sweep
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectState, Moved
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
@@ -184,9 +184,8 @@ async def _with_async_segments(home: House, *segments: Any) -> None:
     engine.run = run  # type: ignore[method-assign]
 
 
-async def test_a_worker_without_the_publisher_does_not_call_a_started_effect_failed() -> None:
-    """Its attempt may have placed the text: it is left alone until its deadline, then in doubt, and another worker looks."""
-    home = await opened(finish())
+async def cut_while_placing(home: House) -> EffectRecord:
+    """An approved effect whose worker died while it was placing: nobody knows what came of it."""
     await home.wake()
     await advance(PAGE, home.works)
     (effect,) = await home.store.effects(house.TEAM, undecided=True)
@@ -198,6 +197,13 @@ async def test_a_worker_without_the_publisher_does_not_call_a_started_effect_fai
     home.wall.before_place = dies
     with pytest.raises(RuntimeError):
         await apply.apply(house.TEAM, effect.id, home.works)
+    return effect
+
+
+async def test_a_worker_without_the_publisher_does_not_call_a_started_effect_failed() -> None:
+    """Its attempt may have placed the text: it is left alone until its deadline, then in doubt, and another worker looks."""
+    home = await opened(finish())
+    effect = await cut_while_placing(home)
     bare = replace(home.works, publishers={})
     assert await apply.apply(house.TEAM, effect.id, bare) == "not_due"
     home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
@@ -259,17 +265,7 @@ async def test_an_attempt_that_may_still_run_is_not_resolved() -> None:
     """`retry` while another worker is placing would place twice; after the deadline it is a person's to decide."""
     home = await opened(finish())
     home.wall.refuses_late = False
-    await home.wake()
-    await advance(PAGE, home.works)
-    (effect,) = await home.store.effects(house.TEAM, undecided=True)
-    await apply.decide(house.TEAM, effect.id, Decision.APPROVED, by="ada", works=home.works)
-
-    def dies(placement: Any) -> None:
-        raise RuntimeError("nobody knows what the worker did")
-
-    home.wall.before_place = dies
-    with pytest.raises(RuntimeError):
-        await apply.apply(house.TEAM, effect.id, home.works)
+    effect = await cut_while_placing(home)
     early = await apply.resolve(house.TEAM, effect.id, "retry", by="ada", works=home.works)
     assert (early.moved, "may still run" in early.detail) == (Moved.HELD_ELSEWHERE, True)
     home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
