@@ -27,6 +27,8 @@ from pydantic import (
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _NAME = r"^[a-z](?:-?[a-z0-9])*$"
+_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+_SCRYPT = re.compile(r"scrypt:(?:16384|32768|65536|131072):8:[1-9]:[\w-]{20,88}:[\w-]{40,88}")
 LONGEST_TURN_S = 2 * 3600.0
 """A contract's timeout is at most two hours; no segment lives longer than that and two minutes."""
 
@@ -59,10 +61,34 @@ def _server_url(url: str) -> str:
     return url
 
 
+def _origin(url: str) -> str:
+    """`https://host[:port]` as browsers name an origin; plain http only on this machine."""
+    parts = urlsplit(url.strip())
+    try:
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    if parts.scheme not in ("http", "https") or not host or parts.username or parts.query or parts.path.strip("/"):
+        raise ValueError("not the address of a site: write https://heinzelwerk.example.com, without a path")
+    if parts.scheme == "http" and host not in _THIS_MACHINE:
+        raise ValueError("passwords would travel in the clear: write https://..., and put a proxy with TLS in front")
+    named = f"[{host}]" if ":" in host else host
+    default = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{named}" + (f":{port}" if port not in (None, default) else "")
+
+
+def _password_hash(secret: SecretStr) -> SecretStr:
+    if _SCRYPT.fullmatch(secret.get_secret_value().strip()) is None:
+        raise ValueError("not a password's hash: `heinzelwerk console --password` makes one")
+    return SecretStr(secret.get_secret_value().strip())
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 AnchoredPath = Annotated[Path, AfterValidator(_anchored)]
 TimeZone = Annotated[str, AfterValidator(_zone)]
 ServerUrl = Annotated[str, AfterValidator(_server_url)]
+Origin = Annotated[str, AfterValidator(_origin)]
+PasswordHash = Annotated[SecretStr, AfterValidator(_password_hash)]
 Dollars = Annotated[Decimal, Field(ge=0, max_digits=12, decimal_places=6)]
 Name = Annotated[str, Field(pattern=_NAME, max_length=64)]
 
@@ -200,6 +226,24 @@ class Events(Section):
     sources: dict[Name, EventSource] = Field(default_factory=dict)  # the name is part of the wakes' keys
 
 
+class ConsolePerson(Section):
+    """`[console.people.<name>]`: who may log in, and whose Heinzelmännchen they see and decide about."""
+
+    teams: tuple[Name, ...] = Field(min_length=1)
+    password: PasswordHash  # a hash that `heinzelwerk console --password` made; better as a secret file
+
+
+class Console(Section):
+    """`[console]`: the console in the browser. The person's name stands on the spine with what they decided."""
+
+    address: str = "127.0.0.1"  # beyond loopback it listens only with people who log in, and with a url
+    port: int = Field(default=8788, ge=0, le=65535)
+    url: Origin | None = None  # as people type it, where a proxy stands in front; None: http on this machine
+    session: Seconds = Field(default=43_200.0, ge=60)  # from the login to the next one
+    secret: SecretStr | None = Field(default=None, min_length=32)  # signs cookies; None: another one at each start
+    people: dict[Name, ConsolePerson] = Field(default_factory=dict)  # none: whoever is on this machine
+
+
 class Unattended(Section):
     """A publisher's action and a target that need no approval."""
 
@@ -323,6 +367,7 @@ class Settings(Section):
     adapters: Adapters = Field(default_factory=Adapters)
     effects: Effects = Effects()
     events: Events = Events()
+    console: Console = Field(default_factory=Console)
     handoff: Handoff = Handoff()
     notices: Notices = Notices()
     workers: Workers = Workers()
@@ -342,7 +387,9 @@ class Settings(Section):
     def secrets(self) -> tuple[str, ...]:
         """Every secret value in here, longest first: what is redacted wherever text leaves a program."""
         senders = (source.secret for source in self.events.sources.values())
-        kept = (*self.keys.values(), *senders, self.notices.webhook, self.notices.smtp_password)
+        hashes = (person.password for person in self.console.people.values())
+        told = (self.notices.webhook, self.notices.smtp_password)
+        kept = (*self.keys.values(), *senders, *hashes, self.console.secret, *told)
         urls = (self.store.url, self.store.broker_url, self.heinzel.base_url)
         found = [secret.get_secret_value() for secret in kept if secret is not None]
         found += [password for url in urls if url and (password := urlsplit(url).password)]

@@ -30,12 +30,20 @@ _LONGEST_RETRY_MS = 300_000
 
 
 async def decide(
-    team: str, effect_id: str, decision: Decision, *, by: str, works: Works, words: str | None = None, reason: str = ""
+    team: str,
+    effect_id: str,
+    decision: Decision,
+    *,
+    by: str,
+    works: Works,
+    words: str | None = None,
+    reason: str = "",
+    digest: str | None = None,
 ) -> MoveReply:
     """Record a person's decision about a planned effect; the first one wins, a later one is told who decided.
 
-    `words` approves an edited text instead of the one that was drafted. Approving an output wakes the contracts that
-    read it, in the same script.
+    `words` approves an edited text instead of the one that was drafted. `digest` is of what the person was shown; None:
+    of what the ledger holds now. Approving an output wakes the contracts that read it, in the same script.
     """
     record = await works.store.effect(team, effect_id)
     if record is None:
@@ -49,7 +57,7 @@ async def decide(
         record.id,
         decision,
         by=by,
-        digest=record.digest,
+        digest=record.digest if digest is None else digest,
         text=edited,
         new_digest=approval_digest(edited, record.target, record.shown) if edited is not None else "",
         wakes=wakes,

@@ -175,19 +175,33 @@ class Client(Reader):
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    async def approve(self, effect_id: str, *, by: str, text: str | None = None) -> MoveReply:
-        """Approve a draft as it was shown, or with `text` an edited one. The first decision wins."""
-        return await self._decide(effect_id, Decision.APPROVED, by=by, text=text)
+    async def approve(
+        self, effect_id: str, *, by: str, text: str | None = None, digest: str | None = None
+    ) -> MoveReply:
+        """Approve a draft as it was shown, or with `text` an edited one. The first decision wins.
 
-    async def decline(self, effect_id: str, *, by: str, reason: str = "") -> MoveReply:
-        """Decline a draft: nothing is placed. The first decision wins."""
-        return await self._decide(effect_id, Decision.DECLINED, by=by, reason=clean_line(reason))
+        `digest` is the record's as the person saw it: where it moved on since, nothing is decided.
+        """
+        return await self._decide(effect_id, Decision.APPROVED, by=by, text=text, digest=digest)
+
+    async def decline(self, effect_id: str, *, by: str, reason: str = "", digest: str | None = None) -> MoveReply:
+        """Decline a draft: nothing is placed. The first decision wins; `digest` as for `approve`."""
+        return await self._decide(effect_id, Decision.DECLINED, by=by, reason=clean_line(reason), digest=digest)
 
     async def _decide(
-        self, effect_id: str, decision: Decision, *, by: str, text: str | None = None, reason: str = ""
+        self,
+        effect_id: str,
+        decision: Decision,
+        *,
+        by: str,
+        text: str | None = None,
+        reason: str = "",
+        digest: str | None = None,
     ) -> MoveReply:
         record = await self.effect(effect_id)
-        reply = await apply.decide(self.team, record.id, decision, by=by, works=self.works, words=text, reason=reason)
+        reply = await apply.decide(
+            self.team, record.id, decision, by=by, works=self.works, words=text, reason=reason, digest=digest
+        )
         await self._ring()
         return reply
 

@@ -12,7 +12,7 @@ from heinzelwerk.effect import EffectRecord
 from heinzelwerk.generation import ContractEntry
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
-from heinzelwerk.ports import Works
+from heinzelwerk.ports import TargetView, Works
 from heinzelwerk.session import Overview
 from heinzelwerk.spending import Asked
 from heinzelwerk.turn import TurnRecord
@@ -80,6 +80,20 @@ class Reader:
         session = await self._known(heinzel)
         return Log(session, await self._store.spine(session), await self._store.unread_mail(session))
 
+    async def events(self, heinzel: str, number: int) -> tuple[bytes, ...]:
+        """One turn's lines of the spine, read from its end back to the turn's first; sealed ones are left out."""
+        session = await self._known(heinzel)
+        seen = await self._store.overview(session)
+        end, mark, found = (seen.seq if seen else 0), f'"turn":"{session}/{number}"'.encode(), list[bytes]()
+        while end > 0:
+            start = max(0, end - _PAGE)
+            page = await self._store.spine(session, after=start, limit=end - start)
+            found[:0] = [line for line in page if mark in line]
+            if not page or any(b'"kind":"turn.started"' in line for line in found):
+                break
+            end = start
+        return tuple(found)
+
     async def newest_turn(self, heinzel: str) -> TurnRecord | None:
         """The newest turn of a session; None where it never had one."""
         session = SessionId(self.team, heinzel)
@@ -103,15 +117,20 @@ class Reader:
         """What an effect would place, or placed; None where it has expired."""
         return await self._store.effect_text(self.team, effect.id)
 
-    async def before(self, effect: EffectRecord) -> str | None:
-        """What stands at the effect's target now; None where this process has no publisher for it or cannot read it."""
+    async def target(self, effect: EffectRecord) -> TargetView | None:
+        """The effect's target as it is now; None where this process has no publisher for it or cannot read it."""
         publisher = self.works.publishers.get(effect.action)
         if publisher is None:
             return None
         try:
-            return (await publisher.view(effect.arguments)).before
+            return await publisher.view(effect.arguments)
         except errors.HeinzelwerkError:
             return None
+
+    async def before(self, effect: EffectRecord) -> str | None:
+        """What stands at the effect's target now; None where that cannot be read here."""
+        found = await self.target(effect)
+        return None if found is None else found.before
 
     async def words(self, heinzel: str, number: int) -> dict[str, str]:
         """What a turn said, by kind (reply, question, failure); an expired one is left out."""
@@ -119,10 +138,15 @@ class Reader:
         found = await asyncio.gather(*(self._store.body(session, number, name) for name in _WORDS))
         return {name: body.decode("utf-8", "replace") for name, body in zip(_WORDS, found, strict=True) if body}
 
+    async def waiting(self) -> tuple[EffectRecord, ...]:
+        """The team's drafts and chat proposals that wait for a decision."""
+        return await self._store.effects(self.team, undecided=True)
+
     async def undecided(self, turn: TurnRecord) -> tuple[EffectRecord, ...]:
         """The drafts of a turn that wait for a decision."""
-        waiting = await self._store.effects(self.team, undecided=True)
-        return tuple(one for one in waiting if one.session == turn.wake.session and one.turn == turn.number)
+        return tuple(
+            one for one in await self.waiting() if one.session == turn.wake.session and one.turn == turn.number
+        )
 
     async def costs(self, *, day: str | None = None) -> tuple[Spent, dict[str, Spent]]:
         """What one UTC day (`YYYY-MM-DD`; None: today) cost: the team, and each session by name."""

@@ -7,16 +7,13 @@ Nothing is stored of what is not answered 2xx, except in a 503's case what other
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 import structlog
-import uvicorn
 from pydantic import JsonValue
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
@@ -27,7 +24,8 @@ from heinzelwerk import announcing, errors
 from heinzelwerk.client import Client
 from heinzelwerk.errors import ConfigurationError
 from heinzelwerk.wake import Disposition
-from workers import signatures
+from workers import serving, signatures
+from workers.serving import LOOPBACK, READING_S
 from workers.signatures import SLACK, Sender
 
 if TYPE_CHECKING:
@@ -36,15 +34,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("heinzelwerk.receiver")
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 UNSIGNED = Sender("local", "unsigned", b"")
 """Whoever posts on this machine while no source is set up."""
 ID_HEADER = "x-event-id"
 """An unsigned delivery's id. A browser sends no such header to a strange host without asking, so no web page can post."""
-MOST_AT_ONCE = 200
-"""Connections; the next one is answered 503, so that a flood costs memory of a known size."""
 _GITHUB_ID = "x-github-delivery"
-_READING_S = 30.0
 _DRAINED = 64 * 1024 * 1024
 _RETRY_AFTER = {"retry-after": "30"}
 _FORM = "application/x-www-form-urlencoded"
@@ -108,7 +102,7 @@ class Receiver:
 
     def _verified(self, headers: Mapping[str, str], body: bytes) -> Sender:
         if not self._senders:
-            if _host(headers.get("host", "")) not in LOOPBACK:  # a name that was pointed here from outside
+            if serving.host(headers.get("host", "")) not in LOOPBACK:  # a name that was pointed here from outside
                 raise _Answer(401, "unsigned, and not for this machine by its name", "set up [events.sources.<name>]")
             return UNSIGNED
         now = self._runtime.works.clock.now().timestamp()
@@ -171,47 +165,19 @@ def listening(events: Events) -> socket.socket:
             f"[events] address: {events.address} is beyond this machine, and nobody would have to sign",
             fix="set up [events.sources.<name>] with a scheme and a secret, or leave the address at 127.0.0.1",
         )
-    family = socket.AF_INET6 if ":" in events.address else socket.AF_INET
-    try:
-        return socket.create_server((events.address, events.port), family=family)
-    except OSError as error:
-        raise ConfigurationError(
-            f"[events] cannot listen on {events.address} port {events.port}: {error.strerror or error}",
-            fix="choose another [events] address or port, or end what listens there",
-        ) from error
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server without its signals: it would end the process with them instead of letting it end well."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    return serving.listening("events", events.address, events.port)
 
 
 async def serve(runtime: Runtime, listener: socket.socket) -> None:
     """Receive until SIGTERM or Ctrl-C; what was begun is answered first."""
-    config = uvicorn.Config(
-        Receiver(runtime).app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        limit_concurrency=MOST_AT_ONCE,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=int(_READING_S),
-    )
-    server = _Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, setattr, server, "should_exit", True)
-    await server.serve(sockets=[listener])
+    await serving.serve(Receiver(runtime).app, listener)
 
 
 async def _body(request: Request, largest: int) -> bytes:
     """The body, at most `largest` bytes. What is longer is read on and thrown away, so that the sender hears why."""
     kept, seen = bytearray(), 0
     try:
-        async with asyncio.timeout(_READING_S):
+        async with asyncio.timeout(READING_S):
             async for chunk in request.stream():
                 seen += len(chunk)
                 if seen <= largest:
@@ -219,7 +185,7 @@ async def _body(request: Request, largest: int) -> bytes:
                 if seen > _DRAINED:
                     break
     except TimeoutError:
-        raise _Answer(408, f"the body did not come within {_READING_S:.0f} s") from None
+        raise _Answer(408, f"the body did not come within {READING_S:.0f} s") from None
     if seen > largest:
         raise _Answer(
             413, f"the body is longer than {largest:,} bytes", "send a link instead, or raise [events] largest"
@@ -248,10 +214,3 @@ def _id(sender: Sender, headers: Mapping[str, str], data: JsonValue) -> str:
     if not isinstance(given, str) or not given:
         raise _Answer(400, f"no delivery id: {place} is missing", "send the sender's id of this delivery")
     return given
-
-
-def _host(header: str) -> str:
-    """A Host header without its port."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]

@@ -24,6 +24,7 @@ COMMANDS = {
     "worker": "processes",
     "beat": "processes",
     "receive": "processes",
+    "console": "processes",
     "flower": "processes",
     "health": "processes",
     "load": "contracts",

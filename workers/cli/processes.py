@@ -1,4 +1,4 @@
-"""Commands that start processes: up, worker, beat, flower, demo."""
+"""Commands that start processes: up, worker, beat, receive, console, flower, demo."""
 
 from __future__ import annotations
 
@@ -53,17 +53,50 @@ def receive_command(shell: Shell) -> None:
 
     POST /events/NAME wakes every Heinzelmännchen whose contract declares hz.on: [event.NAME]. See [events] in the settings.
     """
-    from workers import receiver, running
+    from workers import receiver, running, serving
 
     listener = receiver.listening(shell.settings.events)
 
     async def serve(runtime: Runtime) -> None:
         running.set_up_logs(runtime)
-        address, port = listener.getsockname()[:2]
-        shell.screen.note(f"receives at http://{f'[{address}]' if ':' in address else address}:{port}/events/NAME")
+        shell.screen.note(f"receives at http://{serving.address_of(listener)}/events/NAME")
         await receiver.serve(runtime, listener)
 
     shell.on_runtime(serve)
+
+
+@click.command("console")
+@click.option("--password", is_flag=True, help="Make the hash of a password for [console.people.NAME], and end.")
+@options.on_shell
+def console_command(shell: Shell, *, password: bool) -> int:
+    """Run the console: inbox, drafts, turns and costs in a browser.
+
+    For people who do not sit at a shell: they read a draft and what it would change, approve, edit, decline, answer. Without
+    [console.people.NAME] in the settings it answers this machine only, and whoever started it is who decides.
+    """
+    from workers.console import passwords
+
+    if password:
+        words = click.prompt("Password", hide_input=True, confirmation_prompt="Once more", err=True)
+        if len(words) < passwords.SHORTEST:
+            raise errors.Refused(
+                f"a password has at least {passwords.SHORTEST} characters",
+                fix="take a few words that others do not guess",
+            )
+        shell.screen.result(passwords.made(words))
+        return 0
+    from workers import running, serving
+    from workers.console import app
+
+    listener = app.listening(shell.settings.console)
+
+    async def serve(runtime: Runtime) -> None:
+        running.set_up_logs(runtime)
+        shell.screen.note(f"console at {app.address(shell.settings.console, listener)}")
+        await serving.serve(app.made(runtime, here=options.login()), listener)
+
+    shell.on_runtime(serve)
+    return 0
 
 
 @click.command("flower", context_settings={"ignore_unknown_options": True})
@@ -102,11 +135,11 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
 def health_command(shell: Shell, *, kind: str, port: int) -> int:
     """Say whether this machine's process makes progress; for health checks.
 
-    KIND is a worker's profile, beat, flower or receive. Exit 0: it does; 1: it does not, with the reason on stderr.
+    KIND is a worker's profile, beat, flower, receive or console. Exit 0: it does; 1: it does not, with the reason on stderr.
     """
     from workers import health, profiles, translation
 
-    known = (*profiles.profiles(shell.settings), "beat", "flower", "receive")
+    known = (*profiles.profiles(shell.settings), "beat", "flower", "receive", "console")
     if kind not in known:
         raise click.UsageError(f"There is no process {kind!r}; there are {', '.join(known)}.")
     if kind == "beat":
@@ -115,6 +148,8 @@ def health_command(shell: Shell, *, kind: str, port: int) -> int:
         wrong = health.answers("flower", port, "/healthcheck")
     elif kind == "receive":
         wrong = health.answers("the receiver", shell.settings.events.port, "/health")
+    elif kind == "console":
+        wrong = health.answers("the console", shell.settings.console.port, "/healthz")
     else:
         options = translation.store_options(shell.settings)
         wrong = asyncio.run(health.worker(kind, shell.server_url(), options))

@@ -187,6 +187,8 @@ def test_every_setting_is_described():
         "adapters": settings_module.Adapters,
         "effects": settings_module.Effects,
         "effects.unattended[]": settings_module.Unattended,
+        "console": settings_module.Console,
+        "console.people.<name>": settings_module.ConsolePerson,
         "events": settings_module.Events,
         "events.sources.<name>": settings_module.EventSource,
         "handoff": settings_module.Handoff,
