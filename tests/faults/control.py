@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,9 @@ class Control:
         if shot["do"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         elif shot["do"] == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this thread: one to the process may be taken by another thread, and this one goes on for a moment, even
+            # into a lock of the target's that it then holds for as long as it sleeps.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         elif shot["do"] == "term":
             os.kill(os.getpid(), signal.SIGTERM)
         elif shot["do"] == "raise":
