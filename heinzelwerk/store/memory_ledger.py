@@ -262,13 +262,13 @@ def _not_startable(
 def _no_longer_wanted(team: TeamState, effect: EffectRecord) -> str:
     """Why the effect must not happen any more, or ""."""
     entry = team.generation.entries.get(effect.heinzel) if team.generation else None
-    publishes = entry is not None and any(
-        # To the same place, too. What Heinzelwerk keeps itself is declared without arguments.
-        (p.action, p.output) == (effect.action, effect.output) and p.args in ({}, effect.arguments)
-        for p in entry.publishes
-    )
-    if entry is None or (effect.call is None and not publishes):
+    published = entry.publishes if entry else ()
+    same = [wanted.args for wanted in published if (wanted.action, wanted.output) == (effect.action, effect.output)]
+    if entry is None or (effect.call is None and not same):
         return rules.NOT_PUBLISHED
+    # What Heinzelwerk keeps itself is declared without arguments.
+    if effect.call is None and {} not in same and effect.arguments not in same:
+        return rules.PUBLISHED_ELSEWHERE
     newer = any(o.turn > effect.turn and o.state is EffectState.COMPLETED for o in _rivals(team, effect))
     return rules.NEWER_PLACED if newer else ""
 

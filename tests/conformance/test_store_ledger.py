@@ -322,7 +322,7 @@ async def test_a_contract_that_publishes_elsewhere(world: World) -> None:
         await world.load("weekly", publishes=(Publishing(action=action, output="weekly", args=now),))
         reply = await start(world, approved)
         assert reply.moved is moved, (key, reply)
-        assert ("publishes" in reply.detail) == (moved is Moved.REFUSED)
+        assert ("another place now" in reply.detail) == (moved is Moved.REFUSED)
 
 
 async def test_what_is_declared_without_arguments_takes_any(world: World) -> None:

@@ -55,9 +55,8 @@ local function not_allowed()
   return reply('refused', effect, 'the policy no longer lets it go unattended: it waits for a person')
 end
 
--- Whether this is what the contract publishes: to the same place, too. What Heinzelwerk keeps itself is declared without arguments.
-local function is_this(wanted)
-  if wanted.action ~= effect.action or wanted.output ~= effect.output then return false end
+-- Whether the contract publishes to this place. What Heinzelwerk keeps itself is declared without arguments.
+local function is_here(wanted)
   local declared, approved = wanted.args or {}, effect.arguments or {}
   if next(declared) == nil then return true end
   for name, value in pairs(declared) do
@@ -70,11 +69,14 @@ local function is_this(wanted)
 end
 
 local function no_longer_wanted()
-  local entry, publishes = call('HGET', B .. 'contracts', effect.heinzel), chat(effect)
+  local entry, publishes, here = call('HGET', B .. 'contracts', effect.heinzel), chat(effect), chat(effect)
   for _, wanted in ipairs(entry and cjson.decode(string.sub(entry, 3)).publishes or {}) do
-    publishes = publishes or is_this(wanted)
+    if wanted.action == effect.action and wanted.output == effect.output then
+      publishes, here = true, here or is_here(wanted)
+    end
   end
   if not entry or not publishes then return 'the contract no longer publishes this' end
+  if not here then return 'the contract publishes this to another place now: wake it, and approve the draft for that place' end
   for _, other in ipairs(rivals(effect)) do
     if same_offer(other, effect) and other.turn > effect.turn and other.state == 'completed' then
       return "a later turn's text was placed"
