@@ -7,6 +7,8 @@ import json
 import pytest
 
 from heinzelwerk.event import Chain, line_digest
+from heinzelwerk.ports import TargetView
+from heinzelwerk.session import POISON_CLAIMS
 from heinzelwerk.turn import TurnState
 from tests.unit.engine.desk import SESSION, Desk, calls, desk, outcome, returns
 
@@ -104,4 +106,23 @@ async def test_a_crash_between_parallel_calls_runs_only_what_had_not_finished(ki
     await found.finish()
     stored = await found.store.calls(SESSION, 1)
     assert {record.tool for record in stored.values()} == {"read_one", "read_two", "report"}
+    assert len(found.model.requests) == 3
+
+
+async def test_a_bug_in_closing_ends_the_turn_as_poison_and_is_paid_once() -> None:
+    """Each claim gets as far as the outcome and dies of it: they count, and none asks a model again."""
+    found = await _desk()
+
+    async def view(arguments: object) -> TargetView:
+        raise ZeroDivisionError("a bug")
+
+    found.house.wall.view = view  # type: ignore[method-assign]
+    for _ in range(POISON_CLAIMS):
+        with pytest.raises(ZeroDivisionError):
+            await found.go()
+        found.clock.pass_(60)
+    await found.go()
+    ended = await found.turn()
+    assert ended is not None
+    assert (ended.state, ended.reason) == (TurnState.FAILED, "poison")
     assert len(found.model.requests) == 3
