@@ -184,6 +184,10 @@ def _report(data: Facts) -> str:
     return _joined(shown(name, data.get(name)) for name in ("verb", "target", "description"))
 
 
+def _returned(data: Facts) -> str:
+    return _joined(("the turn ended without hearing it", f"it is wake {shown('wake', data.get('wake'))} now"))
+
+
 _RULES: dict[str, Callable[[Facts], str]] = {
     "turn.started": _started,
     "turn.ended": _ended,
@@ -195,4 +199,5 @@ _RULES: dict[str, Callable[[Facts], str]] = {
     "effect.moved": _effect,
     "effect.failed": _effect,
     "report": _report,
+    "steer.returned": _returned,
 }

@@ -175,6 +175,12 @@ def test_mail_on_its_way_is_part_of_what_people_are_shown() -> None:
     assert (row.what, row.turn, row.at, row.detail) == ("mail steer", 2, None, "by ada")
 
 
+def test_a_message_that_a_turn_did_not_hear_says_what_became_of_it() -> None:
+    """The sender finds below the turn's end that the words were not lost, and where they went."""
+    words = details.describe("steer.returned", {"mail": "m1", "wake": "24e4d3f0a1b6c9d2"})
+    assert words == "the turn ended without hearing it · it is wake 24e4d3f0a1b6c9d2 now"
+
+
 def test_one_turn_is_picked_from_a_spine_of_many() -> None:
     """`log --turn N` shows that turn and no other."""
     lines = spine(Note("a", {}, turn="t/h/1"), Note("b", {}, turn="t/h/12"), Note("c", {}))
