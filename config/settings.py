@@ -244,6 +244,14 @@ class Console(Section):
     people: dict[Name, ConsolePerson] = Field(default_factory=dict)  # none: whoever is on this machine
 
 
+class Metrics(Section):
+    """`[metrics]`: what Prometheus scrapes. Names and sums, no words; still nobody's business beyond your own network."""
+
+    address: str = "127.0.0.1"
+    port: int = Field(default=8789, ge=0, le=65535)
+    every: Seconds = Field(default=10.0, ge=1)  # a look at the store is kept so long, however many scrape
+
+
 class Unattended(Section):
     """A publisher's action and a target that need no approval."""
 
@@ -368,6 +376,7 @@ class Settings(Section):
     effects: Effects = Effects()
     events: Events = Events()
     console: Console = Field(default_factory=Console)
+    metrics: Metrics = Metrics()
     handoff: Handoff = Handoff()
     notices: Notices = Notices()
     workers: Workers = Workers()

@@ -25,6 +25,7 @@ COMMANDS = {
     "beat": "processes",
     "receive": "processes",
     "console": "processes",
+    "metrics": "processes",
     "flower": "processes",
     "health": "processes",
     "load": "contracts",

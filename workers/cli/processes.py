@@ -1,4 +1,4 @@
-"""Commands that start processes: up, worker, beat, receive, console, flower, demo."""
+"""Commands that start processes: up, worker, beat, receive, console, metrics, flower, demo."""
 
 from __future__ import annotations
 
@@ -99,6 +99,26 @@ def console_command(shell: Shell, *, password: bool) -> int:
     return 0
 
 
+@click.command("metrics")
+@options.on_shell
+def metrics_command(shell: Shell) -> None:
+    """Run the exporter that Prometheus scrapes.
+
+    GET /metrics: workers, sessions by state, what is due, what waits for people, money and caps. See [metrics] in the
+    settings.
+    """
+    from workers import exporter, running, serving
+
+    listener = serving.listening("metrics", shell.settings.metrics.address, shell.settings.metrics.port)
+
+    async def serve(runtime: Runtime) -> None:
+        running.set_up_logs(runtime)
+        shell.screen.note(f"metrics at http://{serving.address_of(listener)}/metrics")
+        await serving.serve(exporter.Exporter(runtime).app, listener)
+
+    shell.on_runtime(serve)
+
+
 @click.command("flower", context_settings={"ignore_unknown_options": True})
 @click.option(
     "--address", default="127.0.0.1", show_default=True, help="Where it listens; beyond loopback it needs a login."
@@ -135,11 +155,12 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
 def health_command(shell: Shell, *, kind: str, port: int) -> int:
     """Say whether this machine's process makes progress; for health checks.
 
-    KIND is a worker's profile, beat, flower, receive or console. Exit 0: it does; 1: it does not, with the reason on stderr.
+    KIND is a worker's profile, beat, flower, receive, console or metrics. Exit 0: it does; 1: it does not, with the
+    reason on stderr.
     """
     from workers import health, profiles, translation
 
-    known = (*profiles.profiles(shell.settings), "beat", "flower", "receive", "console")
+    known = (*profiles.profiles(shell.settings), "beat", "flower", "receive", "console", "metrics")
     if kind not in known:
         raise click.UsageError(f"There is no process {kind!r}; there are {', '.join(known)}.")
     if kind == "beat":
@@ -148,6 +169,8 @@ def health_command(shell: Shell, *, kind: str, port: int) -> int:
         wrong = health.answers("flower", port, "/healthcheck")
     elif kind == "receive":
         wrong = health.answers("the receiver", shell.settings.events.port, "/health")
+    elif kind == "metrics":
+        wrong = health.answers("the exporter", shell.settings.metrics.port, "/healthz")
     elif kind == "console":
         wrong = health.answers("the console", shell.settings.console.port, "/healthz")
     else:

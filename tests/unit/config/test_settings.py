@@ -189,6 +189,7 @@ def test_every_setting_is_described():
         "effects.unattended[]": settings_module.Unattended,
         "console": settings_module.Console,
         "console.people.<name>": settings_module.ConsolePerson,
+        "metrics": settings_module.Metrics,
         "events": settings_module.Events,
         "events.sources.<name>": settings_module.EventSource,
         "handoff": settings_module.Handoff,
