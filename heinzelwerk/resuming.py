@@ -31,6 +31,7 @@ async def reopen(turn: TurnRecord, works: Works) -> Opening:
     inputs = _INPUTS.validate_json(await _needed(works, turn, "inputs"))
     accepted = json.loads(await works.store.body(session, number, "lessons") or b"[]")
     wake = json.loads(await works.store.body(session, number, "wake") or b"{}")
+    earlier, approved = await looking_back.look(turn, text, works)
     running = turn.model_copy(update={"state": TurnState.RUNNING, "segment": turn.segment + 1, "waits": ()})
     return Opening(
         turn=running,
@@ -42,8 +43,8 @@ async def reopen(turn: TurnRecord, works: Works) -> Opening:
         data=wake.get("data"),
         skills=skilling.load(await works.store.body(session, number, "skills") or b"[]"),
         lessons=tuple(accepted),
-        earlier=await looking_back.earlier(turn, works),
-        approved=await looking_back.approved(text, session, works),
+        earlier=earlier,
+        approved=approved,
         history=await works.store.history(session, number),
         calls=await works.store.calls(session, number),
         answers={item.call: await _answer(item, turn, works) for item in turn.waits if item.call is not None},

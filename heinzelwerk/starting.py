@@ -222,7 +222,7 @@ class _Start:
     async def _opening(
         self, text: Contract, inputs: dict[str, FetchedInput], skills: tuple[SkillText, ...], accepted: tuple[str, ...]
     ) -> Opening:
-        earlier = await looking_back.earlier(self.turn, self.works)
+        earlier, approved = await looking_back.look(self.turn, text, self.works)
         return Opening(
             turn=self.turn,
             contract=text,
@@ -234,7 +234,7 @@ class _Start:
             skills=skills,
             lessons=accepted,
             earlier=earlier,
-            approved=await looking_back.approved(text, self.wake.session, self.works),
+            approved=approved,
         )
 
     async def _fail(self, error: errors.HeinzelwerkError) -> None:

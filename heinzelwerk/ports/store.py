@@ -52,7 +52,7 @@ class Store(Protocol):
         """The skills of the newest generation, as the hashes of their texts; empty for an unknown team."""
 
     async def text(self, team: str, sha256: str) -> bytes | None:
-        """A contract's or skill's text by hash (`sha256:<hex>`); None where it is gone."""
+        """A contract's or skill's text by hash (`sha256:<hex>`); None where it is gone. What was read once may be kept."""
 
     # -- wakes -------------------------------------------------------------------------------------------------
 

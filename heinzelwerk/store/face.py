@@ -14,6 +14,7 @@ from heinzelwerk.session import SOLO_CLAIMS
 from heinzelwerk.store import keys, link, rules
 from heinzelwerk.store.link import Call, Link
 from heinzelwerk.store.options import StoreOptions
+from heinzelwerk.store.shelf import Shelf
 from heinzelwerk.turn import TurnRecord
 from heinzelwerk.wake import Wake, WhenBusy
 
@@ -33,6 +34,7 @@ class Face:
     def __init__(self, connection: Link, options: StoreOptions, new_id: Callable[[], str]) -> None:
         self._link, self._options, self._new_id = connection, options, new_id
         self._options_json: dict[str, str] = {}
+        self._shelf = Shelf()
 
     def _call(self, name: str, team: str, arguments: Mapping[str, Any], blobs: Sequence[str | bytes] = ()) -> Call:
         base, known = keys.base(self._options.prefix, team), self._options_json.get(team)

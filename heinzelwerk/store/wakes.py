@@ -100,7 +100,12 @@ class Wakes(Face):
 
     async def text(self, team: str, sha256: str) -> bytes | None:
         """A contract's or skill's text by hash."""
+        kept = self._shelf.get(team, sha256)
+        if kept is not None:
+            return kept
         found: bytes | None = await self._get("GET", team, f"text:{sha256}")
+        if found is not None:
+            self._shelf.keep(team, sha256, found)
         return found
 
     async def accept(self, wake: Wake, *, nonce: str) -> Acceptance:

@@ -14,6 +14,7 @@ import redis
 
 from heinzelwerk.commit import After, CommitState
 from heinzelwerk.errors import ConfigurationError, FormatTooNew, StoreUnavailable
+from heinzelwerk.generation import Generation
 from heinzelwerk.mail import Mail, MailKind
 from heinzelwerk.session import Hold, NotClaimed
 from heinzelwerk.store import client
@@ -74,6 +75,20 @@ async def test_a_server_that_forgot_its_scripts_is_told_again(server: Server) ->
     renewer = Renewer(server.url)
     assert renewer.renew(holds) == (holds[1],)
     renewer.close()
+    await world.store.close()
+
+
+async def test_a_text_is_asked_for_once(server: Server) -> None:
+    """A hash never names other bytes: each start of a turn reads its contract's text, and only the first asks the server."""
+    world = await world_at(server.url)
+    await world.store.load(Generation(TEAM, {}, {"sha256:x": b"text"}, {"terse": "sha256:x"}), {})
+    with redis.Redis.from_url(server.url) as direct:
+        assert await world.store.text(TEAM, "sha256:y") is None
+        assert await world.store.text(TEAM, "sha256:x") == b"text"
+        asked = direct.info("commandstats")["cmdstat_get"]["calls"]
+        assert await world.store.text(TEAM, "sha256:x") == b"text"
+        assert direct.info("commandstats")["cmdstat_get"]["calls"] == asked
+        assert await world.store.text("other", "sha256:x") is None
     await world.store.close()
 
 
