@@ -30,7 +30,7 @@ import structlog
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from heinzelwerk import errors
-from heinzelwerk.effect import EffectState
+from heinzelwerk.effect import EffectState, Which
 from heinzelwerk.ids import SessionId
 from tests.faults import invariants, targets
 from tests.faults.scripts import THINKS_S
@@ -90,7 +90,7 @@ async def _load(house: House, chance: random.Random, heinzels: int, stop: asynci
             seen = await house.store.overview(SessionId(TEAM, name))
             if seen is None or len(seen.inbox) < 3:
                 await house.wake(name, f"manual/{name}/{number}")
-            for effect in await house.store.effects(TEAM, undecided=True):
+            for effect in await house.store.effects(TEAM, Which.UNDECIDED):
                 await house.client.approve(effect.id, by="ada")
         except (errors.StoreUnavailable, errors.Refused):
             continue
@@ -125,7 +125,7 @@ async def _kill(house: House, chance: random.Random) -> list[tuple[float, str]]:
 async def _settle(house: House) -> int:
     """Wait for the end of everything; effects of which nobody knows are counted (a conditional target leaves none)."""
     while True:
-        for effect in await house.store.effects(TEAM, undecided=True):
+        for effect in await house.store.effects(TEAM, Which.UNDECIDED):
             await house.client.approve(effect.id, by="ada")
         overviews = (await house.client.overviews()).values()
         effects = await house.store.effects(TEAM, limit=10_000)

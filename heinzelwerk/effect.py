@@ -125,6 +125,22 @@ class Moved(StrEnum):
     STALE = "stale"
 
 
+class Which(StrEnum):
+    """Which of a team's effects are asked for; the values are the names of their lists in the store."""
+
+    ALL = "effects"
+    UNDECIDED = "undecided"
+    UNKNOWN = "unknown"
+
+    def has(self, record: EffectRecord) -> bool:
+        """Whether the effect is one of them."""
+        return {
+            Which.ALL: True,
+            Which.UNDECIDED: record.undecided,
+            Which.UNKNOWN: record.state is EffectState.UNKNOWN,
+        }[self]
+
+
 @dataclass(frozen=True, slots=True)
 class MoveReply:
     """What a transition did, with the record as it stands now."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from heinzelwerk import admission, errors, ids, inbox, spending
 from heinzelwerk.budget import Spent
-from heinzelwerk.effect import EffectRecord
+from heinzelwerk.effect import EffectRecord, Which
 from heinzelwerk.generation import ContractEntry
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
@@ -22,6 +22,8 @@ LOOK_EVERY_S = 0.2
 _WORDS = ("reply", "question", "failure")
 _PAGE = 500
 """Events of a spine that are read at once, from its end."""
+MOST_WAITING = 10_000
+"""Entries of one kind that an inbox shows; a team that lets more wait has another trouble."""
 _AT_ONCE = 32
 """Sessions that are read side by side: a team of hundreds is listed in a few round trips, one pool is not flooded."""
 
@@ -140,7 +142,14 @@ class Reader:
 
     async def waiting(self) -> tuple[EffectRecord, ...]:
         """The team's drafts and chat proposals that wait for a decision."""
-        return await self._store.effects(self.team, undecided=True)
+        return await self._store.effects(self.team, Which.UNDECIDED, limit=MOST_WAITING)
+
+    async def troubled(self) -> tuple[EffectRecord, ...]:
+        """The effects among which failures are looked for: the newest, and all of which nobody knows the end, however old."""
+        recent, unknown = await asyncio.gather(
+            self._store.effects(self.team), self._store.effects(self.team, Which.UNKNOWN, limit=MOST_WAITING)
+        )
+        return (*recent, *(effect for effect in unknown if effect not in recent))
 
     async def undecided(self, turn: TurnRecord) -> tuple[EffectRecord, ...]:
         """The drafts of a turn that wait for a decision."""
@@ -192,9 +201,7 @@ class Reader:
 
     async def inbox(self) -> tuple[inbox.Item, ...]:
         """All that waits for a person, oldest first."""
-        waiting, recent, sessions = await asyncio.gather(
-            self._store.effects(self.team, undecided=True), self._store.effects(self.team), self.overviews()
-        )
+        waiting, recent, sessions = await asyncio.gather(self.waiting(), self.troubled(), self.overviews())
         return inbox.items(undecided=waiting, recent=recent, sessions=sessions.values())
 
     async def effect(self, effect_id: str) -> EffectRecord:

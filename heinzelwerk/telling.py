@@ -84,7 +84,7 @@ async def _waiting(team: str, works: Works, memory: Memory, *, now: int, link: s
     """All that waits for people of the team, and the turns that failed lately, oldest first."""
     client = Client(works, team, rings=False)
     undecided, recent, seen, entries = await asyncio.gather(
-        works.store.effects(team, undecided=True), works.store.effects(team), client.overviews(), client.contracts()
+        client.waiting(), client.troubled(), client.overviews(), client.contracts()
     )
     targets = {effect.id: effect.target for effect in (*recent, *undecided)}
     found = inbox.items(undecided=undecided, recent=recent, sessions=seen.values())

@@ -160,7 +160,7 @@ async def _team(team: str, works: Works, now_ms: int) -> list[Finding]:
     await client.inspect_all(newest=doctor.NEWEST_LINES)
     entries, recent, due, seen, troubles = await asyncio.gather(
         store.entries(team),
-        store.effects(team),
+        client.troubled(),
         store.due(team, limit=doctor.MANY_WAITING),
         client.overviews(),
         repositories.remembered(team, store),

@@ -1,7 +1,7 @@
 """`heinzelwerk metrics`: an HTTP endpoint that tells Prometheus how a deployment is.
 
 A look reads every session's head, so looks are bounded, not scrapes: one is kept for `[metrics] every`, and for twenty times
-as long as it took where that is more. However many scrape, the store is not asked more often.
+as long as it took where that is more, one that failed too. However many scrape, the store is not asked more often.
 """
 
 from __future__ import annotations
@@ -41,19 +41,24 @@ class Exporter:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._looking = asyncio.Lock()
-        self._seen: Facts | None = None
+        self._seen: Facts | HeinzelwerkError | None = None
         self._fresh_until = 0.0
         self.app = Starlette(routes=[Route("/metrics", self._metrics), Route("/healthz", self._health)])
 
     async def facts(self) -> Facts:
-        """The last look, or a new one where that is too old. StoreUnavailable where the store does not answer."""
+        """The last look, or a new one where that is too old. HeinzelwerkError where it failed."""
         async with self._looking:
             clock = self._runtime.works.clock
-            if self._seen is None or clock.monotonic() >= self._fresh_until:
-                began = clock.monotonic()
-                seen = await self._look(began)
-                self._seen = seen
-                self._fresh_until = clock.monotonic() + max(self._runtime.settings.metrics.every, SHARE * seen.took_s)
+            began = clock.monotonic()
+            if self._seen is None or began >= self._fresh_until:
+                try:
+                    self._seen = await self._look(began)
+                except HeinzelwerkError as error:
+                    self._seen = error
+                took_s = clock.monotonic() - began
+                self._fresh_until = clock.monotonic() + max(self._runtime.settings.metrics.every, SHARE * took_s)
+            if isinstance(self._seen, HeinzelwerkError):
+                raise self._seen
             return self._seen
 
     async def _look(self, began: float) -> Facts:
@@ -76,7 +81,7 @@ class Exporter:
             contracts=await client.contracts(),
             sessions=await client.overviews(),
             undecided=await client.waiting(),
-            recent=await store.effects(team),
+            recent=await client.troubled(),
             due=await store.due(team, limit=MOST_DUE),
             whole=whole,
             each=each,

@@ -103,6 +103,10 @@ def _deployment(facts: Facts) -> Iterable[Metric]:
         value = facts.server.get(key, "")
         if value.isdigit():
             yield GaugeMetricFamily(f"heinzelwerk_{name}", says, float(value))
+    written = facts.server.get("aof_last_write_status")
+    if written is not None:
+        says = "Whether the server's last write of its append-only file went well."
+        yield GaugeMetricFamily("heinzelwerk_store_durable", says, float(written == "ok"))
 
 
 def _contracts(facts: Facts) -> Iterable[Metric]:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from heinzelwerk.budget import Spent
 from heinzelwerk.commit import Commit, CommitReply
-from heinzelwerk.effect import Decision, EffectRecord, EffectState, MoveReply
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, MoveReply, Which
 from heinzelwerk.generation import ContractEntry, Generation, LoadReply
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.ids import SessionId
@@ -159,8 +159,8 @@ class Store(Protocol):
     async def effect(self, team: str, effect_id: str) -> EffectRecord | None:
         """An effect by id, or by an unambiguous beginning of at least four characters."""
 
-    async def effects(self, team: str, *, undecided: bool = False, limit: int = 200) -> tuple[EffectRecord, ...]:
-        """Effects of a team, newest first; `undecided`: those that wait for a person."""
+    async def effects(self, team: str, which: Which = Which.ALL, *, limit: int = 200) -> tuple[EffectRecord, ...]:
+        """Effects of a team, newest first: all, those that wait for a decision, or those of which nobody knows the end."""
 
     async def effect_text(self, team: str, effect_id: str) -> str | None:
         """The text that the effect would place, or placed; None where it has expired."""

@@ -48,6 +48,7 @@ TABLE: Final[tuple[Rule, ...]] = (
     Rule("{<name>}:effects", "zset", "commit", "never", "entries go with tidy, after their records"),
     Rule("{<name>}:effects:ids", "zset", "commit", "never", "entries go with tidy, after their records"),
     Rule("{<name>}:undecided", "zset", "the ledger", "never", "entries go with the decision"),
+    Rule("{<name>}:unknown", "zset", "the ledger", "never", "entries go when somebody knows"),
     Rule(
         "{<name>}:target:<any>", "zset", "the ledger", "never", "open effects and the newest placed one of each output"
     ),

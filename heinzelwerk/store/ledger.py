@@ -8,7 +8,7 @@ from typing import Any
 
 from heinzelwerk import ids
 from heinzelwerk.budget import Spent
-from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply, Which
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.session import NotClaimed
 from heinzelwerk.store import face, rules
@@ -29,9 +29,9 @@ class Ledger(Face):
         _, text = await self._run("effect", team, {"id": effect_id, "text": True})
         return text.decode() if text else None
 
-    async def effects(self, team: str, *, undecided: bool = False, limit: int = 200) -> tuple[EffectRecord, ...]:
+    async def effects(self, team: str, which: Which = Which.ALL, *, limit: int = 200) -> tuple[EffectRecord, ...]:
         """Effects of a team, newest first."""
-        raws = await self._run("effects", team, {"key": "undecided" if undecided else "effects", "limit": limit})
+        raws = await self._run("effects", team, {"key": which.value, "limit": limit})
         return tuple(face.parsed(EffectRecord, raw, f"effect of {team}") for raw in raws)
 
     async def decide(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from heinzelwerk.budget import Spent
-from heinzelwerk.effect import EffectRecord
+from heinzelwerk.effect import EffectRecord, Which
 from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail
@@ -121,12 +121,12 @@ class MemoryReading:
         """An effect."""
         return memory_ledger.find(self._team(team), effect_id)
 
-    async def effects(self, team: str, *, undecided: bool = False, limit: int = 200) -> tuple[EffectRecord, ...]:
+    async def effects(self, team: str, which: Which = Which.ALL, *, limit: int = 200) -> tuple[EffectRecord, ...]:
         """Effects, newest first."""
         records = sorted(
             self._team(team).effects.values(), key=lambda record: (record.created_ms, record.id), reverse=True
         )
-        return tuple(record for record in records if record.undecided or not undecided)[:limit]
+        return tuple(record for record in records if which.has(record))[:limit]
 
     async def effect_text(self, team: str, effect_id: str) -> str | None:
         """The text of an effect."""

@@ -10,7 +10,7 @@ import pytest
 from heinzelwerk import ids
 from heinzelwerk.budget import Caps, Settlement
 from heinzelwerk.commit import After, Body, NewDraft
-from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply, approval_digest
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, MoveReply, Which, approval_digest
 from heinzelwerk.errors import FormatTooNew
 from heinzelwerk.event import line_digest
 from heinzelwerk.generation import Publishing
@@ -73,7 +73,7 @@ async def test_from_plan_to_completion(world: World) -> None:
     """An effect is planned, approved, started and completed; text, draft, times and mail tell the same story."""
     effect, _ = await offer(world, "manual/1", "Text")
     assert effect.created_ms > 0
-    assert await world.store.effects(TEAM, undecided=True) == (effect,)
+    assert await world.store.effects(TEAM, Which.UNDECIDED) == (effect,)
     assert await world.store.effect_text(TEAM, effect.id[:6]) == "Text"
     assert await world.store.due(TEAM, kind="effect") == ()
     approved = await approve(world, effect)
@@ -92,7 +92,7 @@ async def test_from_plan_to_completion(world: World) -> None:
         "r7",
         PUBLISHES.args,
     )
-    assert await world.store.effects(TEAM, undecided=True) == ()
+    assert await world.store.effects(TEAM, Which.UNDECIDED) == ()
     assert await world.store.due(TEAM, kind="effect") == ()
     told = [
         (mail.kind, mail.turn, mail.data["state"], mail.data["by"]) for mail in await world.store.unread_mail(WEEKLY)
@@ -201,7 +201,7 @@ async def test_newer_supersedes_undecided_older(world: World) -> None:
         Decision.SUPERSEDED,
         f"superseded by {new.id}",
     )
-    assert await world.store.effects(TEAM, undecided=True) == (new,)
+    assert await world.store.effects(TEAM, Which.UNDECIDED) == (new,)
     assert {record.id for record in await world.store.effects(TEAM)} == {new.id, old.id}
     reply = await world.store.decide(TEAM, old.id, Decision.APPROVED, by="kim", digest=old.digest)
     assert reply.moved is Moved.ALREADY_DECIDED
@@ -220,14 +220,14 @@ async def test_an_older_turn_comes_too_late(world: World) -> None:
     stored = await world.store.effect(TEAM, late.id)
     assert stored is not None
     assert (stored.state, stored.decision) == (EffectState.REFUSED, Decision.SUPERSEDED)
-    assert await world.store.effects(TEAM, undecided=True) == (new,)
+    assert await world.store.effects(TEAM, Which.UNDECIDED) == (new,)
 
 
 async def test_two_targets_do_not_meet(world: World) -> None:
     """Offers for different targets leave each other alone."""
     one, _ = await offer(world, "manual/1", "A")
     two, _ = await offer(world, "manual/2", "B", target="documents:other.md#weekly")
-    assert {record.id for record in await world.store.effects(TEAM, undecided=True)} == {one.id, two.id}
+    assert {record.id for record in await world.store.effects(TEAM, Which.UNDECIDED)} == {one.id, two.id}
 
 
 async def test_planning_twice_is_planning_once(world: World) -> None:
@@ -288,7 +288,7 @@ async def test_a_policy_that_was_taken_back(world: World) -> None:
     effect, _ = await offer(world, "manual/1", "Text", decision=Decision.UNATTENDED)
     assert [entry.name for entry in await world.store.due(TEAM, kind="effect")] == [effect.id]
     assert (await start(world, effect)).moved is Moved.REFUSED
-    (waiting,) = await world.store.effects(TEAM, undecided=True)
+    (waiting,) = await world.store.effects(TEAM, Which.UNDECIDED)
     assert waiting.id == effect.id
     assert await world.store.due(TEAM, kind="effect") == ()
 
@@ -726,7 +726,7 @@ async def test_an_effect_that_is_born_failed_has_ended(world: World) -> None:
     older, _ = await offer(world, "manual/1", "One")
     effect, _ = await offer(world, "manual/2", "Two", state=EffectState.FAILED, reason="no such document")
     assert (effect.state, effect.ended_ms is not None) == (EffectState.FAILED, True)
-    assert [record.id for record in await world.store.effects(TEAM, undecided=True)] == [older.id]
+    assert [record.id for record in await world.store.effects(TEAM, Which.UNDECIDED)] == [older.id]
     await world.time.passes(1)
     assert effect.id not in [entry.name for entry in await world.store.due(TEAM, kind="effect")]
     mail = await world.store.unread_mail(WEEKLY)
@@ -780,3 +780,16 @@ async def test_the_newest_draft_is_the_latest_turns(world: World) -> None:
     resumed.turn = resumed.snapshot.turns[0]
     await resumed.end(drafts=(draft_of(1, "Earlier"),), mail_taken=1)
     assert await world.store.draft(WEEKLY, "weekly", approved=False) == (2, "Later")
+
+
+async def test_an_unknown_end_is_found_however_old_it_is(world: World) -> None:
+    """It has a list of its own, which newer effects push nothing out of, until somebody knows."""
+    effect, _ = await offer(world, "manual/1", "One")
+    begun = (await start(world, await approve(world, effect))).record
+    assert begun is not None
+    reply = await world.store.close_effect(TEAM, effect.id, version=begun.version, to=EffectState.UNKNOWN)
+    assert reply.record is not None
+    await offer(world, "manual/2", "Two")
+    assert [one.id for one in await world.store.effects(TEAM, Which.UNKNOWN)] == [effect.id]
+    await world.store.close_effect(TEAM, effect.id, version=reply.record.version, to=EffectState.FAILED)
+    assert await world.store.effects(TEAM, Which.UNKNOWN) == ()

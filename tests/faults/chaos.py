@@ -24,7 +24,7 @@ from pathlib import Path
 import structlog
 
 from heinzelwerk import errors
-from heinzelwerk.effect import EffectState
+from heinzelwerk.effect import EffectState, Which
 from tests.faults import invariants, targets
 from tests.faults.proxy import Proxy
 from tests.faults.world import TEAM, House, World
@@ -111,7 +111,7 @@ class Chaos:
             self.world.accepted.append((name, key))
 
     async def _decides(self) -> None:
-        for effect in await self.house.store.effects(TEAM, undecided=True):
+        for effect in await self.house.store.effects(TEAM, Which.UNDECIDED):
             approve = self.chance.random() < 0.9
             decide = self.house.client.approve if approve else self.house.client.decline
             reply = await decide(effect.id, by="ada")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heinzelwerk import apply, errors
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectRecord
+from heinzelwerk.effect import Decision, EffectRecord, Which
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Placement
 from heinzelwerk.testing.house import House
@@ -15,7 +15,7 @@ PAGE = SessionId("core", "page")
 async def planned(home: House) -> EffectRecord:
     await home.wake()
     await advance(PAGE, home.works)
-    (record,) = await home.store.effects("core", undecided=True)
+    (record,) = await home.store.effects("core", Which.UNDECIDED)
     return record
 
 

@@ -49,6 +49,7 @@ async def test_a_deployment_is_scraped(deployment: Deployment) -> None:
         assert samples["heinzelwerk_queued_wakes", TEAM, None] == 1
         assert samples["heinzelwerk_sessions", TEAM, "queued"] == 1
         assert samples["heinzelwerk_store_memory_bytes", None, None] > 0
+        assert samples["heinzelwerk_store_durable", None, None] == 1
         deployment.server.stop()
 
         async def away() -> bool:

@@ -20,7 +20,7 @@ from heinzelwerk.advance import advance
 from heinzelwerk.budget import Caps, Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import CommitState, History
-from heinzelwerk.effect import Decision
+from heinzelwerk.effect import Decision, Which
 from heinzelwerk.ending import Ending, Failed, Finished, HandedBack, OverBudget, Parked, Stopped, Tail
 from heinzelwerk.event import Note, line_digest
 from heinzelwerk.handoff_job import JobRecord
@@ -396,7 +396,7 @@ class Crowd:
             await self.home.load(CONTRACT)
 
     async def _decline(self) -> None:
-        for effect in await self.store.effects(house.TEAM, undecided=True):
+        for effect in await self.store.effects(house.TEAM, Which.UNDECIDED):
             await apply.decide(house.TEAM, effect.id, Decision.DECLINED, by="bob", works=self.home.works)
 
     async def _kind_person(self) -> None:
@@ -405,7 +405,7 @@ class Crowd:
             for item in turn.waits:
                 if item.open and item.kind in (WaitKind.QUESTION, WaitKind.BUDGET):
                     await self._fill(turn, item)
-        for effect in await self.store.effects(house.TEAM, undecided=True):
+        for effect in await self.store.effects(house.TEAM, Which.UNDECIDED):
             await apply.decide(house.TEAM, effect.id, Decision.APPROVED, by="ada", works=self.home.works)
 
     async def _fill(self, turn: TurnRecord, item: WaitItem) -> None:

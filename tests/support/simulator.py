@@ -19,7 +19,7 @@ from heinzelwerk.advance import advance
 from heinzelwerk.budget import Caps, Reservation, Settlement
 from heinzelwerk.claim import Claim
 from heinzelwerk.commit import Body, History
-from heinzelwerk.effect import Decision, EffectState
+from heinzelwerk.effect import Decision, EffectState, Which
 from heinzelwerk.ending import Ending, Finished, Tail
 from heinzelwerk.event import Note, line_digest
 from heinzelwerk.ids import SessionId
@@ -178,7 +178,7 @@ class World:
             await apply.apply(due.team, due.name, self.home.works)
 
     async def _approve(self) -> None:
-        for record in await self.store.inner.effects(house.TEAM, undecided=True):
+        for record in await self.store.inner.effects(house.TEAM, Which.UNDECIDED):
             await apply.decide(house.TEAM, record.id, Decision.APPROVED, by="ada", works=self.home.works)
 
     async def _as_worker(self, work: Any) -> None:

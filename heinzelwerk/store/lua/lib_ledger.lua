@@ -47,10 +47,8 @@ end
 
 local function store(effect)
   call('SET', B .. 'effect:' .. effect.id, cjson.encode(effect))
-  if undecided(effect) then
-    call('ZADD', B .. 'undecided', int(effect.created_ms), effect.id)
-  else
-    call('ZREM', B .. 'undecided', effect.id)
+  for name, belongs in pairs({ undecided = undecided(effect), unknown = effect.state == 'unknown_after_crash' }) do
+    if belongs then call('ZADD', B .. name, int(effect.created_ms), effect.id) else call('ZREM', B .. name, effect.id) end
   end
 end
 

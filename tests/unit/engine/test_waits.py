@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from heinzelwerk.budget import Caps
 from heinzelwerk.commit import Commit
+from heinzelwerk.effect import Which
 from heinzelwerk.engine.tools import Operation
 from heinzelwerk.errors import TargetMissing
 from heinzelwerk.handoff import AgentInfo as Who
@@ -116,7 +117,7 @@ async def _chat(*replies: Reply, at: int | None = None, operations: tuple[Operat
 async def _decide(found: Desk, *, approve: bool = True) -> None:
     from heinzelwerk.effect import Decision
 
-    effect = (await found.store.effects("core", undecided=True))[0]
+    effect = (await found.store.effects("core", Which.UNDECIDED))[0]
     decision = Decision.APPROVED if approve else Decision.DECLINED
     await found.store.decide("core", effect.id, decision, by="ada", digest=effect.digest)
     if approve:
@@ -159,7 +160,7 @@ async def test_a_write_that_cannot_be_made_is_told_at_once() -> None:
     assert ended.state is TurnState.COMPLETED
     part = returns(found.model.requests[-1][0])["c0"]
     assert "no such wall" in part.model_response_str()
-    assert await found.store.effects("core", undecided=True) == ()
+    assert await found.store.effects("core", Which.UNDECIDED) == ()
 
 
 async def _nowhere(arguments: Mapping[str, str]) -> TargetView:

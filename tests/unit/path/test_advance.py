@@ -6,7 +6,7 @@ import json
 
 from heinzelwerk import apply, errors
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectState, Moved
+from heinzelwerk.effect import Decision, EffectState, Moved, Which
 from heinzelwerk.ids import SessionId
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import ScriptedEngine
@@ -28,7 +28,7 @@ async def test_a_wake_becomes_one_completed_turn_with_a_draft_that_waits() -> No
     await home.wake()
     did = await advance(PAGE, home.works)
     assert (did.did, did.turn) == ("completed", 1)
-    waiting = await home.store.effects(house.TEAM, undecided=True)
+    waiting = await home.store.effects(house.TEAM, Which.UNDECIDED)
     assert [record.action for record in waiting] == ["notes.place"]
     assert await home.kinds() == ["turn.started", "effect.planned", "turn.ended"]
     assert (await advance(PAGE, home.works)).did == "nothing_due"
@@ -39,7 +39,7 @@ async def test_approving_places_the_text_once() -> None:
     home = await ready()
     await home.wake()
     await advance(PAGE, home.works)
-    (record,) = await home.store.effects(house.TEAM, undecided=True)
+    (record,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     reply = await apply.decide(house.TEAM, record.id, Decision.APPROVED, by="ada", works=home.works)
     assert reply.moved is Moved.DONE
     assert await apply.apply(house.TEAM, record.id, home.works) == "completed"
@@ -55,7 +55,7 @@ async def test_the_second_decision_is_told_who_decided() -> None:
     home = await ready()
     await home.wake()
     await advance(PAGE, home.works)
-    (record,) = await home.store.effects(house.TEAM, undecided=True)
+    (record,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     await apply.decide(house.TEAM, record.id, Decision.DECLINED, by="ada", works=home.works)
     reply = await apply.decide(house.TEAM, record.id, Decision.APPROVED, by="bob", works=home.works)
     assert reply.moved is Moved.ALREADY_DECIDED

@@ -10,7 +10,7 @@ import pytest
 
 from heinzelwerk import apply, errors, sweep
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved
+from heinzelwerk.effect import Decision, EffectRecord, EffectState, Moved, Which
 from heinzelwerk.ending import OverBudget, Tail
 from heinzelwerk.ids import SessionId
 from heinzelwerk.mail import Mail, MailKind, Posting
@@ -188,7 +188,7 @@ async def cut_while_placing(home: House) -> EffectRecord:
     """An approved effect whose worker died while it was placing: nobody knows what came of it."""
     await home.wake()
     await advance(PAGE, home.works)
-    (effect,) = await home.store.effects(house.TEAM, undecided=True)
+    (effect,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     await apply.decide(house.TEAM, effect.id, Decision.APPROVED, by="ada", works=home.works)
 
     def dies(placement: Any) -> None:
@@ -224,14 +224,14 @@ async def test_a_key_that_is_used_again_after_its_retention_offers_its_draft() -
     home = await opened(finish(), finish("Other words."))
     await home.wake(key="manual/weekly")
     await advance(PAGE, home.works)
-    (first,) = await home.store.effects(house.TEAM, undecided=True)
+    (first,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     await apply.decide(house.TEAM, first.id, Decision.APPROVED, by="ada", works=home.works)
     await apply.apply(house.TEAM, first.id, home.works)
     home.clock.pass_(31 * 86_400)
     await home.wake(key="manual/weekly")
     await advance(PAGE, home.works)
     assert (await advance(PAGE, home.works)).did == "nothing_due"
-    (second,) = await home.store.effects(house.TEAM, undecided=True)
+    (second,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     assert (second.turn, second.ask) == (2, 2)
 
 
@@ -282,7 +282,7 @@ async def test_an_output_may_be_called_lesson() -> None:
     await home.load(raw)
     await home.wake()
     await advance(PAGE, home.works)
-    asked = {effect.action: effect for effect in await home.store.effects(house.TEAM, undecided=True)}
+    asked = {effect.action: effect for effect in await home.store.effects(house.TEAM, Which.UNDECIDED)}
     assert set(asked) == {"notes.place", "lesson.keep"}
     await apply.decide(house.TEAM, asked["lesson.keep"].id, Decision.APPROVED, by="ada", works=home.works)
     assert await home.store.draft(PAGE, "lesson", approved=True) is None

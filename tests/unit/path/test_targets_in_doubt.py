@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heinzelwerk import apply, errors
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision
+from heinzelwerk.effect import Decision, Which
 from heinzelwerk.ids import SessionId
 from heinzelwerk.ports import Placement
 from heinzelwerk.testing import house
@@ -19,7 +19,7 @@ async def test_a_later_text_waits_until_the_earlier_attempt_was_read_back() -> N
     await home.load(house.page())
     await home.wake(key="manual/1")
     await advance(PAGE, home.works)
-    (first,) = await home.store.effects(house.TEAM, undecided=True)
+    (first,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     await apply.decide(house.TEAM, first.id, Decision.APPROVED, by="ada", works=home.works)
 
     def arrives_and_is_cut(placement: Placement) -> None:
@@ -32,7 +32,7 @@ async def test_a_later_text_waits_until_the_earlier_attempt_was_read_back() -> N
     home.wall.before_place = lambda placement: None
     await home.wake(key="manual/2")
     await advance(PAGE, home.works)
-    (second,) = await home.store.effects(house.TEAM, undecided=True)
+    (second,) = await home.store.effects(house.TEAM, Which.UNDECIDED)
     await apply.decide(house.TEAM, second.id, Decision.APPROVED, by="ada", works=home.works)
     home.clock.pass_(home.works.policy.effect_timeout_s + home.works.policy.effect_margin_s + 1)
     assert await apply.apply(house.TEAM, second.id, home.works) == "target_busy"

@@ -9,7 +9,7 @@ import pytest
 from heinzelwerk import advance, apply, errors
 from heinzelwerk.claim import Claim
 from heinzelwerk.client import Client
-from heinzelwerk.effect import Decision
+from heinzelwerk.effect import Decision, Which
 from heinzelwerk.ending import Ending, Finished
 from heinzelwerk.ids import SessionId
 from heinzelwerk.opening import Opening
@@ -103,7 +103,7 @@ async def test_an_output_that_goes_back_and_forth_wakes_its_reader_each_time() -
         home.pages.pages["page.md"] = f"Version {number}"
         await home.wake(key=f"manual/{number}")
         await world.work(home)
-        (draft,) = [one for one in await home.store.effects(TEAM, undecided=True) if one.heinzel == "page"]
+        (draft,) = [one for one in await home.store.effects(TEAM, Which.UNDECIDED) if one.heinzel == "page"]
         await apply.decide(TEAM, draft.id, Decision.APPROVED, by="ada", works=home.works)
         home.engine.segments = [finish("read")]  # type: ignore[attr-defined]
         assert await world.work(home, "reader") == "completed"
@@ -209,7 +209,7 @@ async def scheduled(home: House, key: str) -> str:
 
 
 async def approved(home: House) -> str:
-    (draft,) = await home.store.effects(TEAM, undecided=True)
+    (draft,) = await home.store.effects(TEAM, Which.UNDECIDED)
     await apply.decide(TEAM, draft.id, Decision.APPROVED, by="ada", works=home.works)
     return await apply.apply(TEAM, draft.id, home.works)
 
@@ -222,7 +222,7 @@ async def test_a_target_that_somebody_set_back_is_asked_again_without_a_model() 
     assert await approved(home) == "completed"
     await world.work(home)
     assert await scheduled(home, "2") == "skipped: unchanged"
-    assert await home.store.effects(TEAM, undecided=True) == ()
+    assert await home.store.effects(TEAM, Which.UNDECIDED) == ()
     del home.wall.held["wall"]
     assert await scheduled(home, "3") == "skipped: unchanged"
     assert await approved(home) == "completed"
@@ -240,11 +240,11 @@ async def test_a_failed_effect_is_asked_again_without_a_model() -> None:
     assert await approved(home) == "failed"
     home.works.publishers.update(publishers)  # type: ignore[attr-defined]
     assert await scheduled(home, "2") == "skipped: unchanged"
-    (draft,) = await home.store.effects(TEAM, undecided=True)
+    (draft,) = await home.store.effects(TEAM, Which.UNDECIDED)
     await apply.decide(TEAM, draft.id, Decision.DECLINED, by="ada", works=works)
     await world.work(home)
     assert await scheduled(home, "3") == "skipped: unchanged"
-    assert await home.store.effects(TEAM, undecided=True) == ()
+    assert await home.store.effects(TEAM, Which.UNDECIDED) == ()
     assert len(home.engine.openings) == 1  # type: ignore[attr-defined]
 
 

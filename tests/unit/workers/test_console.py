@@ -15,7 +15,7 @@ import pytest
 from config.settings import Console, Settings, Store
 from heinzelwerk import errors
 from heinzelwerk.advance import advance
-from heinzelwerk.effect import Decision, EffectRecord
+from heinzelwerk.effect import Decision, EffectRecord, Which
 from heinzelwerk.ids import SessionId
 from heinzelwerk.testing import house
 from heinzelwerk.testing.house import TEAM, House, ScriptedEngine, finish
@@ -55,7 +55,7 @@ async def drafted(words: str = "The page says hello.") -> tuple[House, EffectRec
     await home.load(house.page())
     await home.wake()
     await advance(PAGE, home.works)
-    (effect,) = await home.store.effects(TEAM, undecided=True)
+    (effect,) = await home.store.effects(TEAM, Which.UNDECIDED)
     return home, effect
 
 

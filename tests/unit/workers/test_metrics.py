@@ -11,6 +11,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.settings import Settings, Store
+from heinzelwerk import errors
 from heinzelwerk.advance import advance
 from heinzelwerk.ids import SessionId
 from heinzelwerk.testing import house
@@ -98,6 +99,24 @@ async def test_scrapes_do_not_ask_the_store_more_often() -> None:
         assert (await scraped(client))[of("queued_wakes", team=TEAM)] == 2
 
 
+async def test_a_look_that_failed_is_kept_too() -> None:
+    """Scrapes of a store that is away do not queue up for one time-out after the other."""
+    home = await lively()
+    asked: list[int] = []
+
+    async def away() -> tuple[str, ...]:
+        asked.append(1)
+        raise errors.StoreUnavailable("away", fix="")
+
+    home.store.teams = away  # type: ignore[method-assign]
+    async with scraper(home) as client:
+        assert [(await client.get("/metrics")).status_code for _ in range(3)] == [503] * 3
+        assert len(asked) == 1
+        home.clock.pass_(10)
+        await client.get("/metrics")
+        assert len(asked) == 2
+
+
 async def test_every_alert_is_about_a_metric_that_exists() -> None:
     """And the documentation lists exactly what is told."""
     async with scraper(await lively()) as client:
@@ -105,7 +124,7 @@ async def test_every_alert_is_about_a_metric_that_exists() -> None:
     told = {family.name for family in text_string_to_metric_families(text)}
     described = set(re.findall(r"`heinzelwerk_(\w+)`", _metrics_table()))
     names = {name.removeprefix("heinzelwerk_") for name in told}
-    memory = {"store_memory_bytes", "store_memory_limit_bytes"}  # a memory store has no server
+    memory = {"store_memory_bytes", "store_memory_limit_bytes", "store_durable"}  # a memory store has no server
     assert (
         described - memory
         == {f"{name}_total" if name in ("counts", "turns_started") else name for name in names} - memory
