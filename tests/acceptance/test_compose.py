@@ -52,6 +52,7 @@ class Machine:
     store_port: int = 0
     flower_port: int = field(default_factory=free_port)
     receiver_port: int = field(default_factory=free_port)
+    exporter_port: int = field(default_factory=free_port)
     running: dict[str, Leashed] = field(default_factory=dict)
 
     @property
@@ -87,6 +88,8 @@ class Machine:
         }
         if name == "receive":
             given["HEINZELWERK_EVENTS__PORT"] = str(self.receiver_port)
+        if name == "metrics":
+            given["HEINZELWERK_METRICS__PORT"] = str(self.exporter_port)
         secrets = self.directory / "secrets-of" / name  # a container sees those that its service names
         if not secrets.exists():
             secrets.mkdir(parents=True)
@@ -164,7 +167,7 @@ def test_what_it_promises_stands_in_it() -> None:
     assert words[words.index("--appendfsync") + 1] == "always"
     assert words[words.index("--appendonly") + 1] == "yes"
     assert words[words.index("--maxmemory-policy") + 1] == "noeviction"
-    assert set(OURS) == {"turns", "solo", "upkeep", "handoffs", "receive", "beat", "flower"}
+    assert set(OURS) == {"turns", "solo", "upkeep", "handoffs", "receive", "metrics", "beat", "flower"}
     assert COMPOSE["secrets"].keys() >= {name for one in SERVICES.values() for name in one["secrets"]}
 
 
