@@ -118,6 +118,9 @@ class Heinzel(Section):
     fallback: str | None = None  # used when the provider of `model` stays down
     classes: dict[Literal["fast", "standard", "best"], str] = Field(default_factory=dict)
     prices: dict[str, Price] = Field(default_factory=dict)
+    in_flight: dict[Name, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict
+    )  # requests at once, by prefix of `model`
     max_usd: Dollars = Decimal(2)  # one turn; a contract may ask for less, never for more
     session_day_usd: Dollars | None = Decimal(10)  # one Heinzelmännchen in one UTC day
     max_tokens: int = Field(default=8192, ge=256)  # of one answer: what is reserved before each request

@@ -107,6 +107,14 @@ class Claim:
         """An entry of a turn's body; None where it never was or has expired."""
         return await self._store.body(self.session, turn, name)
 
+    async def begin_request(self, provider: str, *, limit: int, ttl_ms: int) -> bool:
+        """Take a place among the requests in flight at a provider; False where there is none now."""
+        return await self._store.begin_request(provider, self.hold, limit=limit, ttl_ms=ttl_ms)
+
+    async def end_request(self, provider: str) -> None:
+        """Give it back."""
+        await self._store.end_requests(provider, (self.hold,))
+
     async def release(self, *, handed_back: bool, due_ms: int | None = None, holds_session: bool = False) -> None:
         """Give the session back without a commit; nothing happens where it was released or lost before."""
         if self.released or self.interrupted is Interrupt.LOST:

@@ -155,6 +155,8 @@ class Worker:
             with journal.bequeathed(path) as holds:
                 if not holds:
                     continue
+                for provider in self._runtime.settings.heinzel.in_flight:
+                    await self._runtime.works.store.end_requests(provider, holds)
                 ended = await self._runtime.works.store.end_leases(holds)
                 log.warning("leases of a dead process ended", of=path.stem, held=len(holds), ended=ended)
             for team in sorted({hold.team for hold in holds}):

@@ -65,6 +65,7 @@ def policy(settings: Settings, team: str | None) -> Policy:
         max_requests=heinzel.max_requests,
         max_tool_calls=heinzel.max_tool_calls,
         request_timeout_s=heinzel.request_timeout,
+        in_flight=heinzel.in_flight,
         roles=table.roles,
         asset_types=table.asset_types,
         secrets=settings.secrets(),

@@ -17,10 +17,11 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 from heinzelwerk import budget
 from heinzelwerk.ending import Failed, HandedBack, Parked
 from heinzelwerk.engine import prices
+from heinzelwerk.engine.flights import Flights
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.prices import Quote
 from heinzelwerk.engine.segment import Segment
-from heinzelwerk.engine.steps import FALLBACK, PARKS
+from heinzelwerk.engine.steps import FALLBACK, FULL, PARKS
 from heinzelwerk.engine.trouble import Circuit, Park, RetryRules, Trouble, Wait, classify, next_step
 from heinzelwerk.event import Note
 from heinzelwerk.ports import Clock, Interrupt
@@ -59,13 +60,14 @@ class MeteredModel(WrapperModel):
         *,
         segment: Segment,
         patience: Patience,
+        flights: Flights,
         clock: Clock,
         timed: Callable[[int], None],
         timeout_s: float,
         readers: Readers | None = None,
     ) -> None:
         super().__init__(first.model)
-        self._fallback, self._segment, self._patience = fallback, segment, patience
+        self._fallback, self._segment, self._patience, self._flights = fallback, segment, patience, flights
         self._clock, self._timed, self._readers = clock, timed, readers
         self._timeout_s = timeout_s
         self._waited = 0
@@ -92,11 +94,13 @@ class MeteredModel(WrapperModel):
             await self._closed_circuit()
             asked = await self._segment.attempt(messages)
             limits = ModelSettings(max_tokens=asked.max_tokens, max_retries=0)
+            model = self._segment.model
+            await self._place(model)
             began = self._clock.monotonic()
             self.sent = True
             try:
                 settings = merge_model_settings(model_settings, limits)
-                async with asyncio.timeout(self._timeout_s):
+                async with self._flights.held(model), asyncio.timeout(self._timeout_s):
                     response = await self._answer(messages, settings, model_request_parameters, asked.attempt)
             except Exception as error:
                 trouble = classify(error)
@@ -146,6 +150,16 @@ class MeteredModel(WrapperModel):
         await self._give_up(Trouble("unavailable", "The provider has been down for every request of late.", again=True))
         await self._closed_circuit()
 
+    async def _place(self, model: str) -> None:
+        """Take a place among the provider's requests in flight, or wait for one in the store. It is no trouble of the
+        provider's: it counts for no circuit and leads to no fallback.
+        """
+        if await self._flights.take(model):
+            return
+        waited = self._segment.turn.counters.get(FULL, 0)
+        self._segment.count(**{FULL: waited + 1})
+        self._wait(f"full-{waited + 1}", self._flights.wait_s(waited), "as many requests as allowed are in flight")
+
     async def _after(self, trouble: Trouble, *, ms: int) -> None:
         """What follows a failed attempt: a pause here, a stored wait, the fallback, or the end of the turn."""
         patience, segment = self._patience, self._segment
@@ -187,8 +201,12 @@ class MeteredModel(WrapperModel):
         segment = self._segment
         parked = segment.turn.counters.get(PARKS, 0) + 1
         segment.count(**{PARKS: parked})
+        self._wait(str(parked), seconds, why)
+
+    def _wait(self, name: str, seconds: float, why: str) -> None:
+        segment = self._segment
         item = WaitItem(
-            id=f"retry/{segment.turn.steps + 1}/{parked}",
+            id=f"retry/{segment.turn.steps + 1}/{name}",
             kind=WaitKind.RETRY,
             deadline_ms=segment.claim.now_ms() + int(seconds * 1000),
         )

@@ -19,6 +19,7 @@ from heinzelwerk.ending import Ending, Failed, Finished, OverBudget, Overdue, Pa
 from heinzelwerk.engine import context, jobs, lending, messages, start, steps, tools
 from heinzelwerk.engine.checkpoint import Checkpoint
 from heinzelwerk.engine.deps import TurnDeps
+from heinzelwerk.engine.flights import Flights
 from heinzelwerk.engine.leave import Leave
 from heinzelwerk.engine.metered import Candidate, MeteredModel, Patience, Readers
 from heinzelwerk.engine.purse import AT_CAP
@@ -53,14 +54,16 @@ class Run:
     ) -> MeteredModel:
         engine = self._engine
         rules, jitter = engine.patience
+        policy = engine.policy
         return MeteredModel(
             first,
             fallback,
             segment=self._segment,
             patience=Patience(rules, engine.circuit, jitter, self._pause),
+            flights=Flights(self._claim, policy.in_flight, policy.request_timeout_s, jitter, self._pause),
             clock=engine.clock,
             timed=self._timed,
-            timeout_s=engine.policy.request_timeout_s,
+            timeout_s=policy.request_timeout_s,
             readers=readers,
         )
 

@@ -18,7 +18,7 @@ from heinzelwerk.turn import TurnRecord, Usage
 from heinzelwerk.unanswered import RESERVED
 
 MODEL, TOOLS, UNKNOWN = "step.model", "step.tools", "request.unknown"
-PARKS, FALLBACK = "parks", "fallback"
+PARKS, FALLBACK, FULL = "parks", "fallback", "full"
 """Counters: the stored waits for one response; whether the turn has turned to its fallback model."""
 Data = dict[str, JsonValue]
 
@@ -68,7 +68,7 @@ def paid(
         update={
             "steps": asked.step,
             "attempt": 0,
-            "counters": _without(turn, RESERVED, PARKS),
+            "counters": _without(turn, RESERVED, PARKS, FULL),
             "usage": turn.usage.plus(spent),
         }
     )

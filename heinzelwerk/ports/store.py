@@ -236,6 +236,18 @@ class Store(Protocol):
         False where it had ended before or the lease is another's.
         """
 
+    # -- requests in flight at a provider ------------------------------------------------------------------------------
+
+    async def begin_request(self, provider: str, hold: Hold, *, limit: int, ttl_ms: int) -> bool:
+        """Take a place among the `limit` requests that may be in flight at a provider; it ends by itself after `ttl_ms`.
+
+        False: there is none for this team now. A place that comes free goes to the team, of those that asked in the last
+        1.5 s, that got its last one longest ago. A holder has one place; asking again makes it last longer.
+        """
+
+    async def end_requests(self, provider: str, holds: Sequence[Hold]) -> int:
+        """Give the places of these holders back: their requests are over, or they are dead. Answers how many had one."""
+
     # -- operators ---------------------------------------------------------------------------------------------------
 
     async def pause(self, team: str, heinzel: str | None, *, paused: bool) -> None:

@@ -54,6 +54,7 @@ class Policy:
     retries_of_output: int = 2
     retries_of_tool: int = 2
     request_timeout_s: float = 120.0
+    in_flight: Mapping[str, int] = field(default_factory=dict)  # requests at a provider, by prefix of a model string
     roles: tuple[str, ...] = ()  # of the team, and what its contracts are about: what skills say that they apply to
     asset_types: tuple[str, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)  # values that are redacted wherever text leaves a turn

@@ -16,6 +16,7 @@ from heinzelwerk.event import line_digest
 from heinzelwerk.ids import SessionId
 from heinzelwerk.session import Hold
 from heinzelwerk.store import face, keys, link, rules, sessions
+from heinzelwerk.store.flights import Flights
 from heinzelwerk.store.ledger import Ledger
 from heinzelwerk.store.link import Link, pairs
 from heinzelwerk.store.options import StoreOptions
@@ -31,7 +32,7 @@ def fresh_id() -> str:
     return secrets.token_hex(10)
 
 
-class RedisStore(Wakes, Sessions, Ledger):
+class RedisStore(Wakes, Sessions, Ledger, Flights):
     """The port `Store` on a server. Connections open lazily, one pool per event loop; share one store per process."""
 
     def __init__(self, url: str, options: StoreOptions | None = None, *, new_id: Callable[[], str] = fresh_id) -> None:

@@ -10,6 +10,7 @@ from heinzelwerk.handoff_job import JobRecord
 from heinzelwerk.session import NotClaimed
 from heinzelwerk.store import memory_ledger, rules
 from heinzelwerk.store import memory_state as ms
+from heinzelwerk.store.memory_flights import MemoryFlights
 from heinzelwerk.store.memory_holding import MemoryHolding
 from heinzelwerk.store.memory_intake import MemoryIntake
 from heinzelwerk.store.memory_state import State
@@ -17,7 +18,7 @@ from heinzelwerk.store.memory_upkeep import MemoryUpkeep
 from heinzelwerk.wake import Wake
 
 
-class MemoryStore(MemoryIntake, MemoryHolding, MemoryUpkeep):
+class MemoryStore(MemoryIntake, MemoryHolding, MemoryFlights, MemoryUpkeep):
     """The port `Store` without a server. `clock_ms` is the server's clock: tests move it.
 
     `snapshot()` and `restore()` copy the whole state, as a crash test or a property test wants it.

@@ -138,6 +138,30 @@ class TeamState:
 
 
 @dataclass(slots=True)
+class Flights:
+    """One provider's: ends of places by holder, ends of asking by team, when each team got its last place."""
+
+    ends: dict[str, int] = field(default_factory=dict)
+    asking: dict[str, int] = field(default_factory=dict)
+    served: dict[str, int] = field(default_factory=dict)
+
+    def begin(self, holder: str, team: str, *, limit: int, ttl_ms: int, now: int) -> bool:
+        """Take a place, or be known to ask for one."""
+        self.ends = {name: end for name, end in self.ends.items() if end > now}
+        self.asking = {name: end for name, end in self.asking.items() if end > now}
+        if holder not in self.ends:
+            mine = self.served.get(team, 0)
+            ahead = sum(name != team and self.served.get(name, 0) < mine for name in self.asking)
+            if limit - len(self.ends) - ahead < 1:
+                self.asking[team] = now + rules.ASKING_MS
+                return False
+            self.asking.pop(team, None)
+            self.served[team] = now
+        self.ends[holder] = now + ttl_ms
+        return True
+
+
+@dataclass(slots=True)
 class State:
     """Everything in the store."""
 
@@ -146,6 +170,7 @@ class State:
     workers: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
     turns_taken: dict[str, int] = field(default_factory=dict)
+    flights: dict[str, Flights] = field(default_factory=dict)
 
 
 def count(team: TeamState, name: str) -> None:

@@ -12,6 +12,7 @@ from heinzelwerk.effect import EffectRecord
 from heinzelwerk.errors import FormatTooNew
 from heinzelwerk.generation import Generation, LoadReply
 from heinzelwerk.mail import Mail, MailKind
+from heinzelwerk.session import Hold
 from heinzelwerk.turn import TurnRecord
 from heinzelwerk.wake import Cause, Wake
 
@@ -36,6 +37,14 @@ NO_DRAFT = frozenset({"lesson.keep", "contract.amend"})
 """Actions whose text is no draft of an output, though an output may have the same name."""
 REASON_CHARS = 300
 """Of a reason for an effect's end this much is kept; it travels as mail and stands on the spine."""
+
+ASKING_MS = 1_500
+"""So long a team that found no place at a provider counts as asking for one."""
+
+
+def flight(hold: Hold) -> str:
+    """The name of a holder among a provider's requests in flight; one claim sends one request at a time."""
+    return f"{hold.team}/{hold.name}/{hold.token}"
 
 
 def too_new(found: int, known: int) -> FormatTooNew:
