@@ -27,6 +27,16 @@ def test_every_command_explains_itself(person: Person, capsys: pytest.CaptureFix
         assert "Did you mean" in err.getvalue()
 
 
+def test_a_shell_completes_commands_and_options(person: Person) -> None:
+    """README's line prints a completion script for bash, zsh and fish; asked as a shell asks, it names what begins so."""
+    for kind in ("bash", "zsh", "fish"):
+        assert "_HEINZELWERK_COMPLETE" in person.succeeds(_HEINZELWERK_COMPLETE=f"{kind}_source").out
+    asked = {"_HEINZELWERK_COMPLETE": "bash_complete"}
+    assert person.succeeds(**asked, COMP_WORDS="heinzelwerk ap", COMP_CWORD="1").out.split() == ["plain,approve"]
+    options = person.succeeds(**asked, COMP_WORDS="heinzelwerk approve --e", COMP_CWORD="2").out
+    assert options.split() == ["plain,--edit"]
+
+
 def test_the_result_alone_is_on_stdout(tmp_path: Path) -> None:
     """What was asked for is on stdout; what is only said beside it is on stderr."""
     person = shell.settle(tmp_path / "team")
