@@ -135,7 +135,21 @@ async def test_a_target_that_moved_on_is_said_before_anybody_approves() -> None:
     async with browser(home) as client:
         page = (await client.get(of(effect))).text
     assert "has changed since this draft" in page
+    assert "/decline" in page
+    assert "/approve" not in page
+    assert "/edit" not in page
     assert '<span class="minus">-Somebody&#39;s words.</span>' in page
+
+
+async def test_what_a_reader_would_not_see_is_shown_too() -> None:
+    """A link's address, a definition that nothing uses: what is approved is the whole text."""
+    words = 'Read [this](https://x.example/y).\n\n[unused]: https://evil.example "hidden words"\n'
+    home, effect = await drafted(words)
+    home.works.publishers.pop("notes.place")  # type: ignore[attr-defined] # nothing to compare with
+    async with browser(home) as client:
+        page = (await client.get(of(effect))).text
+    assert "<details open>" in page
+    assert "hidden words" in page.split("<h2 id=")[0]
 
 
 async def test_hostile_words_stay_words() -> None:
