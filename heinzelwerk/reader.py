@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -221,8 +222,10 @@ class Reader:
             )
         session = SessionId(self.team, heinzel)
         if heinzel not in await self._store.entries(self.team) and await self._store.overview(session) is None:
+            near = difflib.get_close_matches(heinzel, await self._store.entries(self.team), n=1)
+            look = "`heinzelwerk list` names those that are loaded; `heinzelwerk load` reads the contracts again"
             raise errors.Refused(
                 f"team {self.team} has no Heinzelmännchen {heinzel!r}",
-                fix="`heinzelwerk list` names those that are loaded; `heinzelwerk load` reads the contracts again",
+                fix=f"did you mean {near[0]}? {look}" if near else look,
             )
         return session

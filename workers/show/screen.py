@@ -3,12 +3,16 @@
 Text from files, models and people is never markup and never control: every string goes through `ink` or `line`.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 import pydantic_core
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +21,9 @@ from heinzelwerk.text import clean_text
 
 _PIPED_WIDTH = 100_000
 """Columns where nobody looks: a pipe gets whole lines, whatever their length."""
+
+_LEAST_FOLDING = 18
+"""Columns that a cell which folds needs to be read."""
 
 _HIDDEN = {
     point: f"\\u{point:04x}" for point in (*range(0x7F, 0xA0), 0x61C, *range(0x200B, 0x2010), *range(0x2028, 0x202F))
@@ -134,14 +141,16 @@ def table(
     least: Sequence[int] = (),
     folds: Iterable[int] = (-1,),
     headings: bool = True,
-) -> Table:
+) -> Fitted:
     """Rows in columns as wide as their content; those numbered in `right` are set to the right.
 
     `least` gives the columns' least widths, so that tables printed one after another stand in line. Those in `folds`
-    share what a narrow terminal leaves; the others keep their words on one line.
+    share what a narrow terminal leaves; the others keep their words on one line. Where too little is left for them, they
+    stand below their row instead.
     """
+    cells = [tuple(cell if isinstance(cell, Text) else ink(line(cell)) for cell in row) for row in rows]
     grid = Table(box=None, pad_edge=False, header_style=Style(bold=True), show_edge=False, show_header=headings)
-    at_right, folding = frozenset(right), {number % len(columns) for number in folds}
+    at_right, folding = frozenset(right), frozenset(number % len(columns) for number in folds)
     widths = (*least, *([0] * len(columns)))
     for number, heading in enumerate(columns):
         grid.add_column(
@@ -151,6 +160,34 @@ def table(
             overflow="fold",
             no_wrap=number not in folding,
         )
-    for row in rows:
-        grid.add_row(*(cell if isinstance(cell, Text) else ink(line(cell)) for cell in row))
-    return grid
+    for row in cells:
+        grid.add_row(*row)
+    fixed = [
+        max([widths[number], len(heading) if headings else 0, *(row[number].cell_len for row in cells)])
+        for number, heading in enumerate(columns)
+        if number not in folding
+    ]
+    return Fitted(grid, cells, folding, sum(fixed) + 2 * len(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A grid, and the same rows for a terminal that is too narrow for it; `fixed` are the cells that it cannot do without."""
+
+    grid: Table
+    rows: Sequence[Sequence[Text]]
+    folding: frozenset[int]
+    fixed: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The grid where it fits, else each row as one line with what folds below it."""
+        folding = [number for number in sorted(self.folding) if any(row[number].plain.strip() for row in self.rows)]
+        if options.max_width - self.fixed >= _LEAST_FOLDING * len(folding) or not folding:
+            yield self.grid
+            return
+        for row in self.rows:
+            kept = [cell for number, cell in enumerate(row) if number not in self.folding and cell.plain.strip()]
+            yield Text("  ").join(kept)
+            for number in folding:
+                if row[number].plain.strip():
+                    yield Padding(row[number], (0, 0, 0, 4), expand=False)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
 from pydantic import JsonValue
-from rich.table import Table
 from rich.text import Text
 
 from heinzelwerk.mail import Mail
 from workers.show import details, figures
 from workers.show.details import Facts, whole
-from workers.show.screen import ink, table
+from workers.show.screen import Fitted, ink, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def _row(entry: Entry) -> Row:
     )
 
 
-def as_table(entries: Iterable[Entry], *, zone: tzinfo = UTC, headings: bool = True) -> Table:
+def as_table(entries: Iterable[Entry], *, zone: tzinfo = UTC, headings: bool = True) -> Fitted:
     """The timeline as people read it; without headings for pieces that follow each other. Days are named where there are two."""
     shown = rows(entries)
     days = {row.at.astimezone(zone).date() for row in shown if row.at}

@@ -1,8 +1,10 @@
 import io
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from rich.text import Text
 
 from workers.doctor import Finding, Level
@@ -122,3 +124,16 @@ def test_cells_that_are_styled_keep_their_words() -> None:
     shown, out, _ = both()
     shown.result(screen.table(("name", "n"), [(Text("x"), "1"), ("yy", "22")], right=(1,)))
     assert [line.rstrip() for line in out.getvalue().splitlines()] == ["name   n", "x      1", "yy    22"]
+
+
+@pytest.mark.parametrize("columns", [60, 30])
+def test_a_terminal_that_is_too_narrow_gets_long_cells_below_their_row(columns: int) -> None:
+    """Words are not broken to a few letters a line: what folds goes below, where it has the whole width."""
+    made = table(("name", "state", "what"), [("changelog", "scheduled", "Wrote the page."), ("digest", "paused", "")])
+    console = Console(width=columns, file=io.StringIO(), force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(made)
+    shown = [part.rstrip() for part in captured.get().splitlines()]
+    assert ("    Wrote the page." in shown) == (columns == 30)
+    assert [part.split()[0] for part in shown if part[:1].isalpha()][-2:] == ["changelog", "digest"]
+    assert len(shown) == 3
