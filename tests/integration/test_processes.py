@@ -363,27 +363,31 @@ config, directory = Path(sys.argv[1]), Path(sys.argv[2])
 server = EmbeddedServer.start(directory / "own")
 environment = {**os.environ, "HEINZELWERK_STORE__URL": server.url}
 fleet = Fleet([
-    Program(name, (sys.executable, "-P", "-m", "tests.support.worker", name, "tests.support.gated:change"), environment)
+    Program(
+        name, (sys.executable, "-P", "-m", "tests.support.worker", name, "tests.support.gated:change"), environment,
+        log=directory / f"fleet-{name}.log",
+    )
     for name in ("turns", "upkeep", "beat")
 ])
 fleet.start()
 print(server.pid, flush=True)
-fleet.wait()
+fleet.wait(600)
 """
 
 
 async def test_a_killed_starter_leaves_nothing_alive(deployment):
     """SIGKILL of what `up` is made of: server, workers and beat are gone soon after."""
-    starter = subprocess.Popen(
-        [sys.executable, "-P", "-c", STARTER, str(deployment.config), str(deployment.directory)],
-        env=deployment.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=CHECKOUT,
-    )
+    with (deployment.directory / "starter.log").open("w") as log:  # shown with the others where this fails
+        starter = subprocess.Popen(
+            [sys.executable, "-P", "-c", STARTER, str(deployment.config), str(deployment.directory)],
+            env=deployment.environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=CHECKOUT,
+        )
     family: list[psutil.Process] = []
     try:
-        starter.stdout.readline()
+        assert starter.stdout.readline(), deployment.logs()
 
         async def grown() -> list[psutil.Process]:
             found = psutil.Process(starter.pid).children(recursive=True)
