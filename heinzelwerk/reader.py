@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from heinzelwerk import admission, errors, ids, inbox, spending
@@ -86,15 +86,11 @@ class Reader:
     async def events(self, heinzel: str, number: int) -> tuple[bytes, ...]:
         """One turn's lines of the spine, read from its end back to the turn's first; sealed ones are left out."""
         session = await self._known(heinzel)
-        seen = await self._store.overview(session)
-        end, mark, found = (seen.seq if seen else 0), f'"turn":"{session}/{number}"'.encode(), list[bytes]()
-        while end > 0:
-            start = max(0, end - _PAGE)
-            page = await self._store.spine(session, after=start, limit=end - start)
+        mark, found = f'"turn":"{session}/{number}"'.encode(), list[bytes]()
+        async for page in self._backwards(session):
             found[:0] = [line for line in page if mark in line]
-            if not page or any(b'"kind":"turn.started"' in line for line in found):
+            if any(b'"kind":"turn.started"' in line for line in found):
                 break
-            end = start
         return tuple(found)
 
     async def newest_turn(self, heinzel: str) -> TurnRecord | None:
@@ -181,16 +177,24 @@ class Reader:
 
     async def _since(self, session: SessionId, day: str) -> list[bytes]:
         """The events of a session from this day on, read from the spine's end: a year of them lies before."""
+        lines: list[bytes] = []
+        async for page in self._backwards(session):
+            lines[:0] = page
+            if spending.day_of(lines[0]) < day:
+                break
+        return lines
+
+    async def _backwards(self, session: SessionId) -> AsyncIterator[tuple[bytes, ...]]:
+        """The spine in pages from its end; over where the rest is sealed."""
         seen = await self._store.overview(session)
-        end, lines = (seen.seq if seen else 0), list[bytes]()
-        while end > 0 and not (lines and spending.day_of(lines[0]) < day):
+        end = seen.seq if seen else 0
+        while end > 0:
             start = max(0, end - _PAGE)
             page = await self._store.spine(session, after=start, limit=end - start)
-            if not page:  # sealed
-                break
-            lines[:0] = page
+            if not page:
+                return
+            yield page
             end = start
-        return lines
 
     async def now_ms(self) -> int:
         """The server's clock, in milliseconds."""

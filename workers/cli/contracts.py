@@ -139,8 +139,7 @@ async def list_command(shell: Shell, client: Client, *, as_json: bool) -> None:
     """
     entries, sessions, now = await asyncio.gather(client.contracts(), client.overviews(), client.now_ms())
     last = await client.last_turns(sessions.values())
-    names = sorted({*entries, *sessions})
-    rows = [roster.row(name, entries.get(name), sessions.get(name), last.get(name), now=now) for name in names]
+    rows = roster.rows(entries, sessions, last, now=now)
     if as_json:
         shell.screen.data({"team": client.team, "heinzel": rows})
     else:

@@ -137,9 +137,10 @@ def flower_command(shell: Shell, *, address: str, port: int, login: str | None, 
     It sees names and ids, never a turn's words.
     """
     from workers import flowering, root
+    from workers.serving import LOOPBACK
 
     secret = login_file.read_text("utf-8").strip() if login_file else login
-    if secret is None and address not in ("127.0.0.1", "::1", "localhost"):
+    if secret is None and address not in LOOPBACK:
         raise errors.ConfigurationError(
             f"flower would listen on {address} without a login",
             fix="give --login-file FILE with USER:PASSWORD in it, or leave --address at 127.0.0.1",

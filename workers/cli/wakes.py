@@ -269,7 +269,7 @@ def _posted(shell: Shell, name: str, reply: PostReply, then: str, *, as_json: bo
     elif delivered:
         shell.screen.result(f"delivered to {name}: {then}")
     else:
-        said = reply.posting.value.replace("_", " ") + (f": {reply.detail}" if reply.detail else "")
+        said = turns.undelivered(reply)
         shell.screen.problem(f"not delivered to {name}: {said}", fix=f"`heinzelwerk log {name}` shows its turns")
     return 0 if delivered else 1
 

@@ -16,7 +16,7 @@ from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
 from heinzelwerk.wake import Disposition
 from workers.console import pages
 from workers.console.visits import Visit
-from workers.show import roster, timeline
+from workers.show import roster, timeline, turns
 
 _TURNS = 30
 
@@ -26,10 +26,7 @@ async def all_of(visit: Visit) -> Response:
     team, client = visit.team(), visit.client()
     entries, seen, now = await client.contracts(), await client.overviews(), await visit.now_ms()
     last = await client.last_turns(seen.values())
-    rows = [
-        roster.row(name, entries.get(name), seen.get(name), last.get(name), now=now)
-        for name in sorted({*entries, *seen})
-    ]
+    rows = roster.rows(entries, seen, last, now=now)
     return visit.page("team.html", team=team, rows=rows, now=now, zone=visit.zone(team))
 
 
@@ -41,15 +38,15 @@ async def one(visit: Visit) -> Response:
     if entry is None and seen is None:
         raise HTTPException(404, "there is no Heinzelmännchen of this name")
     newest = seen.last_turn if seen else 0
-    turns = await client.works.store.turns(session, before=newest + 1, limit=_TURNS) if newest else ()
-    last = turns[0] if turns else None
+    shown = await client.works.store.turns(session, before=newest + 1, limit=_TURNS) if newest else ()
+    last = shown[0] if shown else None
     return visit.page(
         "heinzel.html",
         team=team,
         row=roster.row(name, entry, seen, last, now=now),
         entry=entry,
-        turns=turns,
-        hidden=newest - len(turns),
+        turns=shown,
+        hidden=newest - len(shown),
         set_aside=seen.memo.get(QUARANTINE) if seen else None,
         here=pages.link("teams", team, "heinzel", name),
         now=now,
@@ -130,8 +127,7 @@ def _words(visit: Visit) -> str:
 
 def _delivered(reply: PostReply) -> None:
     if reply.posting is not Posting.DELIVERED:
-        said = reply.posting.value.replace("_", " ") + (f": {reply.detail}" if reply.detail else "")
-        raise HTTPException(409, f"not delivered: {said}")
+        raise HTTPException(409, f"not delivered: {turns.undelivered(reply)}")
 
 
 def _waits(record: TurnRecord, kind: WaitKind) -> bool:

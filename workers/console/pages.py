@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heinzelwerk.text import clean_text
 from workers.show import figures
+from workers.show.screen import plain
 
 _PAGES = Path(__file__).with_name("pages")
 STYLE = (_PAGES / "style.css").read_text("utf-8")
@@ -48,7 +49,7 @@ def link(*parts: object) -> str:
 def _shown(value: object) -> object:
     """What a template prints: text without what hides or reorders it; half a character pair becomes a question mark."""
     if isinstance(value, str) and not isinstance(value, Markup):
-        return clean_text(value.encode("utf-8", "replace").decode("utf-8"))
+        return plain(value)
     return value
 
 

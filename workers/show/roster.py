@@ -1,6 +1,6 @@
 """Contracts and their Heinzelmännchen as people read them: diagnostics, the list, one of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
 from typing import TypedDict
 
@@ -52,6 +52,14 @@ def row(name: str, entry: ContractEntry | None, seen: Overview | None, last: Tur
         last_ms=(last.ended_ms or last.started_ms) if last else None,
         broken=entry.broken if entry else (),
     )
+
+
+def rows(
+    entries: Mapping[str, ContractEntry], seen: Mapping[str, Overview], last: Mapping[str, TurnRecord], *, now: int
+) -> list[Row]:
+    """The whole list by name: what is loaded, and what left a record; `last` are the newest turns."""
+    names = sorted({*entries, *seen})
+    return [row(name, entries.get(name), seen.get(name), last.get(name), now=now) for name in names]
 
 
 def _next_slot(entry: ContractEntry | None, now: int) -> int | None:

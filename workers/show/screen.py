@@ -34,12 +34,12 @@ _HIDDEN |= {point: f"\\u{point:04x}" for point in (0x2060, *range(0x2066, 0x206A
 
 def line(text: str) -> str:
     """The text on one line without anything that moves a cursor, hides or reorders; blanks run together."""
-    return " ".join(_plain(text).split())
+    return " ".join(plain(text).split())
 
 
 def ink(text: str, style: str = "") -> Text:
     """The text, cleaned, line breaks kept, tabs as blanks, to be printed as it stands in one style."""
-    return Text(_plain(text).expandtabs(4), style=style)
+    return Text(plain(text).expandtabs(4), style=style)
 
 
 def both_ends(text: Text, *, most: int) -> Text:
@@ -58,7 +58,7 @@ def without_fix(message: str, fix: str) -> str:
     return message.removesuffix(fix).rstrip(" :;,.") if fix and message.endswith(fix) else message
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Cleaned; half a character pair, which no stream can encode, becomes a question mark."""
     return clean_text(text.encode("utf-8", "replace").decode("utf-8"))
 

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from heinzelwerk.client import WakeReply
 from heinzelwerk.effect import EffectRecord
+from heinzelwerk.mail import PostReply
 from heinzelwerk.turn import TurnRecord, TurnState, WaitKind
 from heinzelwerk.wake import Disposition
 from workers.show import figures
@@ -31,6 +32,11 @@ def after_wake(reply: WakeReply) -> Text:
     if reply.disposition is Disposition.DUPLICATE:
         return ink(f"Nothing new was started: this key was accepted before.\nNext: heinzelwerk log {name}", "dim")
     return ink(f"Next: heinzelwerk log {name}\n      shows the turn; `wake --wait` follows it.", "dim")
+
+
+def undelivered(reply: PostReply) -> str:
+    """Why the store did not take what somebody said to a turn."""
+    return reply.posting.value.replace("_", " ") + (f": {reply.detail}" if reply.detail else "")
 
 
 def ended(turn: TurnRecord) -> Text:
